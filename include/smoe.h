@@ -1,0 +1,290 @@
+/* smoe: run Mixture-of-Experts language models that are larger than memory.
+ *
+ * This header is the whole public API. The library never prints, exits or aborts: every function
+ * that can fail returns 0 or a negative smoe_status and fills the smoe_error it was given (NULL is
+ * allowed) with one sentence that names the file, tensor or field and the remedy. Lines meant for a
+ * person (the memory plan, fallbacks) go to the smoe_log_fn of the options.
+ *
+ * Threads: a model may be shared by several threads once open, but its sessions take turns: two
+ * calls on sessions of one model must not overlap. smoe_session_cancel may be called at any time
+ * from any thread or signal handler. Tokenizers are immutable and may be shared freely.
+ */
+#ifndef SMOE_H
+#define SMOE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SMOE_VERSION "0.1.0"
+
+#define SMOE_API      __attribute__((visibility("default")))
+#define SMOE_MUST_USE __attribute__((warn_unused_result))
+
+/* ------------------------------------------------------------------ errors */
+
+typedef enum smoe_status {
+    SMOE_OK = 0,
+    SMOE_ERR_ARGUMENT = -1,    /* the caller asked for something that cannot be */
+    SMOE_ERR_IO = -2,          /* the system refused: open, read, write, no space */
+    SMOE_ERR_FORMAT = -3,      /* a file breaks its own format, or lies about its content */
+    SMOE_ERR_UNSUPPORTED = -4, /* well-formed, but not something this version runs */
+    SMOE_ERR_MEMORY = -5,      /* the ceiling, or the machine, is too small */
+    SMOE_ERR_CHECKSUM = -6,    /* stored bytes differ from what was written */
+    SMOE_ERR_CANCELLED = -7,   /* smoe_session_cancel, or a callback asked to stop */
+    SMOE_ERR_CONTEXT = -8,     /* the token sequence is longer than the context */
+    SMOE_ERR_NUMERIC = -9      /* logits are not finite: nothing can be sampled from them */
+} smoe_status;
+
+#define SMOE_ERROR_TEXT_BYTES 640
+
+typedef struct smoe_error {
+    int code;                         /* a smoe_status */
+    char text[SMOE_ERROR_TEXT_BYTES]; /* one line, no trailing newline, valid UTF-8 */
+} smoe_error;
+
+typedef enum smoe_log_level { SMOE_LOG_PLAN, SMOE_LOG_NOTICE, SMOE_LOG_WARNING } smoe_log_level;
+
+/* Receives one line without a newline. Called only from the thread inside an API call. */
+typedef void (*smoe_log_fn)(void *user, smoe_log_level level, const char *line);
+
+/* Long work (sculpting, verifying) reports here a few times a second; returning true stops it
+ * with SMOE_ERR_CANCELLED. */
+typedef struct smoe_progress {
+    const char *phase;   /* "sculpt", "verify" */
+    uint64_t done_bytes; /* of total_bytes; bytes of the source that are finished */
+    uint64_t total_bytes;
+    uint64_t fresh_bytes; /* done in this run (a resumed job starts above zero) */
+    uint64_t elapsed_ns;
+} smoe_progress;
+typedef bool (*smoe_progress_fn)(void *user, const smoe_progress *progress);
+
+/* Releases strings and arrays that functions below hand over. NULL is allowed. */
+SMOE_API void smoe_free(void *p);
+
+/* ------------------------------------------------------------------ looking at a model */
+
+typedef struct smoe_info {
+    char family[32];    /* "qwen3_moe", "mixtral", … */
+    char container[24]; /* "vault", "checkpoint" */
+    int32_t n_layer;
+    int32_t n_moe_layer;
+    int32_t d_model;
+    int32_t vocab_size;
+    int32_t n_expert;         /* of each MoE layer */
+    int32_t n_expert_used;    /* of each token in each MoE layer */
+    int32_t expert_width_dim; /* rows of an expert's gate and up */
+    int32_t context_tok;      /* the longest the model was made for */
+    char expert_type[16];     /* element or block type of the experts, "mixed" when they differ */
+    uint64_t n_param;
+    uint64_t n_param_active; /* used by one token */
+    uint64_t expert_bytes;   /* largest expert record */
+    uint64_t experts_bytes;  /* all experts */
+    uint64_t token_cycle_bytes;
+    uint64_t scout_bytes;    /* resident weights */
+    uint64_t kv_token_bytes; /* KV cache for one token, default precision */
+} smoe_info;
+
+/* Reads headers only. */
+SMOE_API int smoe_describe(const char *path, smoe_info *out, smoe_error *err) SMOE_MUST_USE;
+/* The same and the whole spec as JSON; *json is the caller's (smoe_free), untouched on failure. */
+SMOE_API int smoe_describe_json(const char *path, char **json, smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ sculpting */
+
+typedef struct smoe_sculpt_options {
+    const char *expert_type; /* "q4" (default when NULL), "q2", "q8", "bf16" */
+    const char *scout_type;  /* "q8" or "bf16"; NULL: bf16 when the experts are, else q8 */
+    int32_t n_thread;        /* 0: one for each core */
+    bool overwrite;          /* replace a finished vault of that name */
+    smoe_progress_fn progress;
+    smoe_log_fn log;
+    void *user; /* handed to both callbacks */
+} smoe_sculpt_options;
+
+/* Writes vault_path and, beside it, its scout. An interrupted job resumes when called again with
+ * the same arguments and yields the same bytes. The names exist only when complete and verified. */
+SMOE_API int smoe_sculpt(const char *checkpoint_path, const char *vault_path,
+                         const smoe_sculpt_options *options, smoe_error *err) SMOE_MUST_USE;
+
+/* Reads the whole vault and its scout and compares every checksum; the error names the first
+ * record that differs. */
+SMOE_API int smoe_verify(const char *vault_path, smoe_progress_fn progress, void *user,
+                         smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ models */
+
+typedef struct smoe_model smoe_model;
+typedef struct smoe_session smoe_session;
+typedef struct smoe_tokenizer smoe_tokenizer;
+
+typedef enum smoe_precision {
+    SMOE_PRECISION_DEFAULT,  /* int8 activations against quantised weights, f16 KV */
+    SMOE_PRECISION_REFERENCE /* float32 on dequantised weights, f32 KV */
+} smoe_precision;
+typedef enum smoe_io_choice { SMOE_IO_AUTO, SMOE_IO_URING, SMOE_IO_THREADS } smoe_io_choice;
+typedef enum smoe_switch { SMOE_AUTO, SMOE_ON, SMOE_OFF } smoe_switch;
+
+typedef struct smoe_model_options {
+    uint64_t memory_bytes; /* ceiling for the whole process; 0: from what is available now */
+    uint64_t ring_bytes;   /* 0: what the ceiling leaves */
+    int32_t context_tok;   /* 0: the model's own, at most 4096 */
+    int32_t chunk_tok;     /* prefill chunk; 0: 256 */
+    int32_t n_thread;      /* 0: one for each core this process may use */
+    int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
+    smoe_precision precision;
+    smoe_io_choice io;
+    smoe_switch direct; /* O_DIRECT: auto falls back with a notice, on insists */
+    bool resident;      /* ring for every expert, all read at open */
+    const char *isa;    /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
+    smoe_log_fn log;
+    void *log_user;
+} smoe_model_options;
+
+/* Everything the plan accounts for, in bytes. */
+typedef struct smoe_plan {
+    uint64_t ceiling_bytes;
+    uint64_t process_bytes; /* program, libraries, tokenizer, headers: measured */
+    uint64_t scout_bytes;
+    uint64_t kv_bytes;
+    uint64_t scratch_bytes;
+    uint64_t ring_bytes;
+    uint64_t reserve_bytes; /* kept free under the ceiling */
+    uint64_t token_cycle_bytes;
+    uint64_t smallest_ceiling_bytes;
+    int32_t context_tok;
+    int32_t chunk_tok;
+    int32_t n_thread;
+} smoe_plan;
+
+/* Opens a vault or a checkpoint folder. The plan is logged before memory is taken. */
+SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
+                             smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
+SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
+SMOE_API const smoe_info *smoe_model_info(const smoe_model *model);
+/* Borrowed; NULL when the checkpoint has no tokenizer. */
+SMOE_API const smoe_tokenizer *smoe_model_tokenizer(const smoe_model *model);
+/* Borrowed end-of-generation ids; *n_id receives how many. */
+SMOE_API const int32_t *smoe_model_end_ids(const smoe_model *model, size_t *n_id);
+
+/* ------------------------------------------------------------------ text */
+
+/* PATH: a vault, a checkpoint folder, or any folder with tokenizer files. */
+SMOE_API int smoe_tokenizer_open(smoe_tokenizer **out, const char *path,
+                                 smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_tokenizer_close(smoe_tokenizer *tokenizer);
+SMOE_API size_t smoe_tokenizer_size(const smoe_tokenizer *tokenizer); /* largest id + 1 */
+
+/* text: UTF-8, may hold NULs. With parse_special false, text that looks like a control token stays
+ * text. *ids is the caller's (smoe_free), untouched on failure. */
+SMOE_API int smoe_tokenize(const smoe_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                           bool parse_special, int32_t **ids, size_t *n_id,
+                           smoe_error *err) SMOE_MUST_USE;
+/* The raw text of ids; *text is NUL-terminated and the caller's (smoe_free). Control tokens are
+ * left out unless keep_special. Malformed sequences become U+FFFD. */
+SMOE_API int smoe_detokenize(const smoe_tokenizer *tokenizer, const int32_t *ids, size_t n_id,
+                             bool keep_special, char **text, size_t *text_bytes,
+                             smoe_error *err) SMOE_MUST_USE;
+
+typedef struct smoe_message {
+    const char *role;    /* "system", "user", "assistant" */
+    const char *content; /* plain text: never becomes control tokens, whatever it holds */
+} smoe_message;
+
+/* Renders with the model's chat format; with add_generation the prompt ends where the assistant
+ * begins. *ids is the caller's (smoe_free). */
+SMOE_API int smoe_chat_tokens(const smoe_tokenizer *tokenizer, const smoe_message *messages,
+                              size_t n_message, bool add_generation, int32_t **ids, size_t *n_id,
+                              smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ sessions */
+
+/* A session is one mutable token timeline with its KV cache, taken from the plan at open. */
+SMOE_API int smoe_session_open(smoe_session **out, smoe_model *model,
+                               smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_session_close(smoe_session *session);
+/* Brings the session to exactly this sequence: a common prefix is kept, the rest computed. After
+ * success smoe_session_logits holds the logits that follow the last id. After failure the session
+ * is valid and holds some prefix of ids. */
+SMOE_API int smoe_session_sync(smoe_session *session, const int32_t *ids, size_t n_id,
+                               smoe_error *err) SMOE_MUST_USE;
+/* [vocab_size], borrowed until the next call on the session. */
+SMOE_API const float *smoe_session_logits(const smoe_session *session);
+/* Drops the timeline and computes ids from position 0, handing each row of logits to fn in order. */
+typedef bool (*smoe_logits_fn)(void *user, size_t position_tok, const float *logits);
+SMOE_API int smoe_session_score(smoe_session *session, const int32_t *ids, size_t n_id,
+                                smoe_logits_fn fn, void *user, smoe_error *err) SMOE_MUST_USE;
+/* Async-signal-safe. The call in progress ends with SMOE_ERR_CANCELLED within a layer's work. */
+SMOE_API void smoe_session_cancel(smoe_session *session);
+
+/* ------------------------------------------------------------------ generation */
+
+typedef struct smoe_sampling {
+    float temperature;        /* 0: greedy, the rest is then unused */
+    int32_t top_k;            /* 0: off */
+    float top_p;              /* 1: off */
+    float min_p;              /* 0: off */
+    float repetition_penalty; /* 1: off; over all tokens of the sequence */
+    uint64_t seed;
+} smoe_sampling;
+
+/* The checkpoint's generation defaults, else temperature 0.7, top-p 0.95; seed 0. */
+SMOE_API smoe_sampling smoe_model_sampling(const smoe_model *model);
+
+typedef enum smoe_finish { SMOE_FINISH_LENGTH, SMOE_FINISH_END, SMOE_FINISH_STOP } smoe_finish;
+
+typedef struct smoe_generate_options {
+    smoe_sampling sampling;
+    int32_t max_tok;         /* < 0: until the context is full */
+    bool ignore_end;         /* go on past end-of-generation ids */
+    const char *const *stop; /* texts that end generation; not part of the output */
+    size_t n_stop;
+    /* Each id as chosen, with the text that became whole through it (maybe empty, never part of
+     * a UTF-8 character). Returning true ends with SMOE_ERR_CANCELLED. */
+    bool (*on_token)(void *user, int32_t id, const char *text, size_t text_bytes);
+    void *user;
+} smoe_generate_options;
+
+/* Continues prompt. *ids (the caller's, smoe_free) receives the chosen ids without an end id; both
+ * out pointers may be NULL. After SMOE_ERR_CANCELLED they hold what was generated. */
+SMOE_API int smoe_generate(smoe_session *session, const int32_t *prompt, size_t n_prompt,
+                           const smoe_generate_options *options, int32_t **ids, size_t *n_id,
+                           smoe_finish *finish, smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ counters */
+
+/* Since open or the last reset. Each expert use is counted in exactly one of hits, in-flight hits
+ * and misses: uses = hits + inflight_hits + misses. A use is one expert in one chunk or token. */
+typedef struct smoe_stats {
+    uint64_t prefill_tok, decode_tok;
+    uint64_t prefill_ns, decode_ns;
+    uint64_t drive_bytes;        /* everything read for experts, speculative included */
+    uint64_t decode_drive_bytes; /* of which while decoding */
+    uint64_t n_read;
+    uint64_t uses, hits, inflight_hits, misses;
+    uint64_t spec_reads, spec_used;
+    uint64_t evictions;
+    uint64_t read_retries;
+    uint64_t wait_ns;            /* the forward pass stood still for the drive */
+    uint64_t drive_busy_ns;      /* at least one read was in flight */
+    uint64_t work_ns;            /* prefill_ns + decode_ns */
+    uint64_t peak_process_bytes; /* VmHWM */
+    uint64_t ceiling_bytes;
+    char io_backend[16];
+    char isa[16];
+    bool direct;
+} smoe_stats;
+
+SMOE_API void smoe_model_stats(const smoe_model *model, smoe_stats *out);
+SMOE_API void smoe_model_stats_reset(smoe_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,23 @@
+/* A pool of compute threads that run one job at a time over numbered tasks.
+ *
+ * The caller works too: a pool of n threads has n - 1 workers. Workers spin for a short while after
+ * a job, since the next one usually follows within microseconds, and then sleep. Which thread runs
+ * which task is not fixed, so a task's result must not depend on it.
+ */
+#ifndef SMOE_BASE_POOL_H
+#define SMOE_BASE_POOL_H
+
+#include "base/error.h"
+
+typedef struct pool pool;
+typedef void (*pool_fn)(void *job, int32_t task, int32_t thread);
+
+/* *out is the caller's (pool_close). n_thread counts the calling thread. */
+int pool_open(pool **out, int32_t n_thread, smoe_error *err);
+void pool_close(pool *p);
+int32_t pool_threads(const pool *p);
+/* Runs fn(job, 0..n_task-1, thread) and returns when all are done. One caller at a time. Never
+ * allocates. */
+void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task);
+
+#endif

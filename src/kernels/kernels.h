@@ -1,0 +1,90 @@
+/* The table of compute kernels, one variant for each instruction set.
+ *
+ * kernels_select fills it from the portable C versions upwards, so every slot is always there.
+ * Portable C is the oracle: tests compare each variant with it.
+ *
+ * Batch invariance is part of every contract here: output element (token t, row r) is computed by
+ * the same operations in the same order whatever n_tok is, whatever rows are computed beside it,
+ * and wherever the pointers are aligned. So splitting rows or tokens over calls never changes a bit.
+ * Variants may differ from one another in the last bits.
+ *
+ * Weight pointers come straight from files: they may have any byte alignment. Activations and
+ * outputs are 64-byte aligned at row 0. Nothing reads past the last block of a row.
+ */
+#ifndef SMOE_KERNELS_KERNELS_H
+#define SMOE_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "formats/dtype.h"
+
+/* 32 activations quantised for integer dot products: x[i] ~ d * q[i], d = max|x| / 127. */
+typedef struct act_q8 {
+    float d;
+    int32_t sum; /* of q, for kernels whose weights are stored with an offset */
+    int8_t q[32];
+} act_q8;
+
+/* Blocks of an activation row; rows are padded with zeros to whole blocks of 64. */
+static inline size_t act_row_blocks(int32_t n_col) {
+    return ((size_t)n_col + 63) / 64 * 2;
+}
+
+/* y[t * y_stride + r] = sum over c of w[r][c] * x[t][c] for r < n_row, t < n_tok.
+ *   w: n_row rows, w_row_bytes apart, of the slot's type, n_col values each
+ *   x: float [n_tok][x_stride] for mm_f32, act_q8 [n_tok][x_stride] for mm_q8 (x_stride counts
+ *      elements of that type)
+ * mm_f32 multiplies dequantised weights with float activations (f32 accumulation in lanes). */
+typedef void matmul_fn(float *y, size_t y_stride, const void *w, size_t w_row_bytes, int32_t n_row,
+                       int32_t n_col, const void *x, size_t x_stride, int32_t n_tok);
+
+enum kv_type { KV_F32, KV_F16, KV_TYPES };
+
+typedef struct kernels {
+    const char *name; /* "portable", "avx2", "avx512" */
+
+    matmul_fn *mm_f32[DT_COUNT]; /* for every dtype with is_weight */
+    matmul_fn *mm_q8[DT_COUNT];  /* for DT_Q8, DT_Q4, DT_Q2; NULL otherwise */
+
+    /* out: act_row_blocks(n) blocks. x: n floats; the tail is padded with zeros. Non-finite input
+     * gives d = NaN, so that it shows in the result instead of vanishing. */
+    void (*quantize_act)(const float *x, int32_t n, act_q8 *out);
+
+    /* n_col floats of one row; exact. For every dtype with is_weight. */
+    void (*dequant_row[DT_COUNT])(const void *w, int32_t n_col, float *out);
+
+    /* out[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; out may be x. */
+    void (*rms_norm)(const float *x, const float *w, float eps, int32_t n, float *out);
+
+    /* out[i] = silu(gate[i]) * up[i]; out may be gate. */
+    void (*silu_mul)(const float *gate, const float *up, int32_t n, float *out);
+
+    /* x[i] = exp(x[i] - max); returns the sum, added in order of i in fixed lanes. */
+    float (*exp_sum)(float *x, float max, int32_t n);
+
+    /* y[i] += a * x[i] */
+    void (*add_scaled)(float *y, float a, const float *x, int32_t n);
+
+    /* Attention over a run of cached rows, row_stride elements of the cache's type apart.
+     * kv_dot: out[i] = scale * sum over c of q[c] * k[i][c], i < n_row.
+     * kv_mix: acc[c] += sum over i of p[i] * v[i][c], i in order.
+     * head_dim may be any number. */
+    void (*kv_dot[KV_TYPES])(const float *q, const void *k, size_t row_stride, int32_t n_row,
+                             int32_t head_dim, float scale, float *out);
+    void (*kv_mix[KV_TYPES])(const float *p, const void *v, size_t row_stride, int32_t n_row,
+                             int32_t head_dim, float *acc);
+    /* n floats into the cache's type, round to nearest even. */
+    void (*kv_store[KV_TYPES])(const float *x, int32_t n, void *out);
+} kernels;
+
+/* The best variant this CPU runs, or the one named: "auto" or NULL, "portable", "avx2", "avx512".
+ * Naming one that the CPU lacks is SMOE_ERR_UNSUPPORTED. Returns static storage in *out. */
+int kernels_select(const kernels **out, const char *isa, smoe_error *err);
+
+/* For tests and benchmarks: the i-th variant that this CPU runs, from portable upwards; NULL past
+ * the last. */
+const kernels *kernels_variant(int i);
+
+#endif

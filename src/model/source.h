@@ -1,0 +1,109 @@
+/* A source: an opened checkpoint folder or vault, headers only, described in one form whatever the
+ * container. Everything above the extent list (streamer, scout, conductor, sculptor) works from
+ * this and never asks where it came from.
+ */
+#ifndef SMOE_MODEL_SOURCE_H
+#define SMOE_MODEL_SOURCE_H
+
+#include "base/log.h"
+#include "formats/tensor.h"
+#include "model/spec.h"
+#include "text/assets.h"
+
+/* What a resident tensor is for. The scout file names tensors ROLE.weight, or layers.N.ROLE.weight. */
+typedef enum role {
+    ROLE_EMBED,     /* [vocab_size, d_model] */
+    ROLE_OUT_NORM,  /* [d_model] */
+    ROLE_HEAD,      /* [vocab_size, d_model]; absent when tied */
+    ROLE_ATTN_NORM, /* [d_model]; the first role of a layer */
+    ROLE_ATTN_Q,    /* [n_head * head_dim, d_model] */
+    ROLE_ATTN_K,    /* [n_kv_head * head_dim, d_model] */
+    ROLE_ATTN_V,    /* [n_kv_head * v_head_dim, d_model] */
+    ROLE_ATTN_O,    /* [d_model, n_head * v_head_dim] */
+    ROLE_ATTN_Q_BIAS,
+    ROLE_ATTN_K_BIAS,
+    ROLE_ATTN_V_BIAS,
+    ROLE_ATTN_O_BIAS,
+    ROLE_ATTN_Q_NORM, /* [head_dim] */
+    ROLE_ATTN_K_NORM, /* [head_dim] */
+    ROLE_FFN_NORM,    /* [d_model] */
+    ROLE_FFN_GATE,    /* dense: [width, d_model] */
+    ROLE_FFN_UP,
+    ROLE_FFN_DOWN, /* dense: [d_model, width] */
+    ROLE_ROUTER,   /* [n_expert, d_model] */
+    ROLE_COUNT
+} role;
+
+#define ROLE_FIRST_OF_LAYER ROLE_ATTN_NORM
+
+const char *role_name(role r); /* "embed", "attn_q", … */
+
+/* A resident tensor as stored. Vectors have n_row 1. */
+typedef struct weight_ref {
+    const char *name; /* as the container calls it; NULL: the spec has no such tensor */
+    dtype type;
+    int32_t n_row;
+    int32_t n_col;
+    int32_t file;
+    uint64_t offset;
+    uint64_t bytes;
+} weight_ref;
+
+enum expert_part_kind { PART_GATE, PART_UP, PART_DOWN, PART_COUNT };
+
+typedef struct extent {
+    int32_t file;
+    uint64_t offset;
+    uint64_t bytes;
+} extent;
+
+/* One expert: the byte ranges to read and where its three matrices are inside them. */
+typedef struct expert_ref {
+    extent ext[PART_COUNT];
+    int32_t n_ext; /* touching ranges are merged: a vault record is one */
+    struct expert_part {
+        int32_t ext;
+        uint64_t at_bytes; /* from the start of that extent */
+        uint64_t bytes;
+        dtype type;
+        int32_t n_row;
+        int32_t n_col;
+    } part[PART_COUNT];
+    bool has_checksum;
+    uint64_t checksum; /* XXH3-64 over the extents' bytes, in order */
+} expert_ref;
+
+typedef enum container_kind { CONTAINER_CHECKPOINT, CONTAINER_VAULT } container_kind;
+
+typedef struct source {
+    container_kind kind;
+    char *path; /* as given */
+    spec spec;
+    file_set files;
+    weight_ref global[ROLE_FIRST_OF_LAYER]; /* by role */
+    weight_ref (*layer)[ROLE_COUNT];        /* [n_layer], by role */
+    expert_ref *expert;                     /* [n_moe_layer][spec_max_experts] */
+    int32_t n_moe_layer;
+    int32_t n_expert_row; /* experts in a row of the array above */
+    text_assets text;
+    uint64_t weights_checksum; /* vault: of its scout file; else 0 */
+    arena arena;               /* spec, names, refs */
+} source;
+
+/* Opens by looking at path: a folder is a checkpoint, a regular file with the vault magic a vault.
+ * *out is the caller's (source_close), NULL after failure. */
+int source_open(source **out, const char *path, smoe_error *err);
+void source_close(source *s);
+
+static inline const expert_ref *source_expert(const source *s, int32_t moe_index, int32_t expert) {
+    return &s->expert[(size_t)moe_index * (size_t)s->n_expert_row + (size_t)expert];
+}
+uint64_t expert_bytes(const expert_ref *e); /* sum of its extents */
+uint64_t source_experts_bytes(const source *s);
+uint64_t source_max_expert_bytes(const source *s);
+/* Sum over MoE layers of the n_expert_used largest experts: what one token can touch. */
+uint64_t source_token_cycle_bytes(const source *s);
+uint64_t source_scout_bytes(const source *s);
+const char *source_file_path(const source *s, int32_t file);
+
+#endif

@@ -1,0 +1,86 @@
+/* The streamer: from "the router named these experts" to pointers that can be computed with.
+ *
+ * Owns the ring (the bounded memory for experts, which is also the cache), the queues and the I/O
+ * back end. One thread drives it, the conductor's: a lookup that hits takes no lock and no atomic.
+ * It never computes with experts and never decides which are needed.
+ *
+ * One layer's demand goes:
+ *     streamer_demand(s, layer, experts, n)     reads for the misses start at once
+ *     while (streamer_next(s, items, max, &n) == 0 && n > 0)
+ *         compute each item, streamer_release(s, &items[i])
+ * Experts already in the ring come first, the others as they land. A demand may be larger than the
+ * ring: reads go on as items are released. Items handed out are never evicted or moved before their
+ * release.
+ */
+#ifndef SMOE_STREAMER_STREAMER_H
+#define SMOE_STREAMER_STREAMER_H
+
+#include "base/log.h"
+#include "model/source.h"
+#include "streamer/io.h"
+
+typedef struct streamer streamer;
+
+typedef struct streamer_config {
+    const source *source; /* outlives the streamer */
+    const io_ops *ops;    /* NULL: io_uring, else threads, with a notice when it falls back */
+    smoe_switch direct;   /* auto: O_DIRECT, else buffered with a notice; on: or fail */
+    uint64_t ring_bytes;  /* all the streamer may hold for experts; at least one token cycle,
+                              see streamer_ring_floor */
+    int32_t depth;        /* reads in flight; 0: chosen */
+    uint32_t read_bytes;  /* longest single read; 0: chosen */
+    log_sink log;
+} streamer_config;
+
+/* What one expert takes in the ring: its extents' aligned covers. */
+uint64_t streamer_slot_bytes(const expert_ref *e);
+/* Smallest ring that can hold one token cycle; ring for every expert. */
+uint64_t streamer_ring_floor(const source *s);
+uint64_t streamer_ring_full(const source *s);
+
+/* Maps the ring and opens the files. *out is the caller's (streamer_close). */
+int streamer_open(streamer **out, const streamer_config *config, smoe_error *err);
+void streamer_close(streamer *s);
+
+typedef struct streamer_item {
+    int32_t expert;
+    int32_t index;                /* its position in the demand's list */
+    const void *part[PART_COUNT]; /* first byte of gate, up, down; any alignment */
+    int32_t entry;                /* the streamer's own */
+} streamer_item;
+
+/* experts: distinct ids, at most the layer's number. The previous demand must be finished. Never
+ * blocks, never allocates. */
+void streamer_demand(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
+/* Hands out at least one item, blocking if none is ready; n = 0 once the whole demand was handed
+ * out. An error (read failed after retries, checksum differs: file and expert named) ends this
+ * demand only: items already handed out stay valid until released, the ring stays whole. */
+int streamer_next(streamer *s, streamer_item *items, int32_t max, int32_t *n, smoe_error *err);
+void streamer_release(streamer *s, const streamer_item *item);
+/* Gives up the rest of the demand (cancelled, or after an error). */
+void streamer_abandon(streamer *s);
+
+/* Speculative: read these if nothing better is to do. Only into space that is free or least
+ * recently used, never before a demand read. */
+void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
+/* Takes in finished reads and starts queued ones; never blocks. Call between pieces of work. */
+void streamer_poll(streamer *s);
+/* Reads every expert (the ring must be streamer_ring_full). */
+int streamer_preload(streamer *s, smoe_error *err);
+
+typedef struct streamer_stats {
+    uint64_t drive_bytes, n_read;
+    uint64_t uses, hits, inflight_hits, misses; /* uses = hits + inflight_hits + misses */
+    uint64_t spec_reads, spec_used;
+    uint64_t evictions, read_retries;
+    uint64_t wait_ns;       /* streamer_next blocked */
+    uint64_t drive_busy_ns; /* a read was in flight */
+} streamer_stats;
+
+void streamer_get_stats(const streamer *s, streamer_stats *out);
+void streamer_reset_stats(streamer *s);
+const char *streamer_backend(const streamer *s);
+bool streamer_is_direct(const streamer *s);
+uint64_t streamer_held_bytes(const streamer *s); /* ring and tables, for the plan's check */
+
+#endif

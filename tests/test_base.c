@@ -1,0 +1,121 @@
+/* base: JSON skin, pool, errors, arena. */
+#include "test.h"
+
+#include <json-c/json.h>
+#include <stdatomic.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+static smoe_error err;
+
+static int parse(const char *text, unsigned flags) {
+    struct json_object *root = NULL;
+    int rc = json_parse(&root, text, strlen(text), "t.json", flags, &err);
+    json_object_put(root);
+    return rc;
+}
+
+TEST(json_refuses_what_json_c_would_bend) {
+    CHECK_OK(
+        parse("{\"a\": [1, 2.5, \"\\ud83d\\ude00\"], \"b\": {\"a\": null}}", JSON_UNIQUE_KEYS));
+    CHECK_OK(parse(" 12 ", 0));
+    CHECK_OK(parse("12", 0));
+    CHECK_ERR(parse("", 0), SMOE_ERR_FORMAT);
+    CHECK_ERR(parse("{\"a\": 1} x", 0), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "garbage");
+    CHECK_ERR(parse("{\"a\": 1, \"a\": 2}", JSON_UNIQUE_KEYS), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "duplicate name a");
+    CHECK_ERR(parse("{\"x\": {\"a\": 1, \"a\": 2}}", JSON_UNIQUE_KEYS), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "duplicate");
+    CHECK_ERR(parse("{\"a\\u0000b\": 1}", 0), SMOE_ERR_FORMAT);
+    CHECK_ERR(parse("[\"\\ud800\"]", 0), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "surrogate");
+    CHECK_ERR(parse("[\"\xc0\x80\"]", 0), SMOE_ERR_FORMAT);
+    CHECK_ERR(parse("{\"a\": ", 0), SMOE_ERR_FORMAT);
+}
+
+TEST(json_depth_is_limited) {
+    size_t n = 100000;
+    char *deep = malloc(n + 1);
+    memset(deep, '[', n);
+    deep[n] = '\0';
+    CHECK_ERR(parse(deep, 0), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "nesting too deep");
+}
+
+TEST(json_getters_name_file_and_field) {
+    struct json_object *root = NULL;
+    const char *text =
+        "{\"i\": 7, \"f\": 1.5, \"s\": \"x\", \"n\": null, \"big\": 36893488147419103248,"
+        " \"t\": true, \"e\": 1e400}";
+    CHECK_OK(json_parse(&root, text, strlen(text), "c.json", 0, &err));
+    json_at at = {root, "c.json", "rope."};
+    int64_t i = 0;
+    CHECK_OK(json_need_int(&at, "i", 1, 10, &i, &err));
+    CHECK_INT(i, 7);
+    CHECK_ERR(json_need_int(&at, "i", 8, 10, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "c.json: rope.i is 7, out of range (8 to 10)");
+    CHECK_ERR(json_need_int(&at, "f", 0, 10, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "c.json: rope.f must be an integer");
+    CHECK_ERR(json_need_int(&at, "t", 0, 10, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_ERR(json_need_int(&at, "big", 0, INT64_MAX, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "out of range");
+    CHECK_ERR(json_need_int(&at, "e", 0, INT64_MAX, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_ERR(json_need_int(&at, "n", 0, 10, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "c.json: rope.n is null");
+    CHECK_OK(json_opt_int(&at, "none", 0, 10, &i, &err));
+    CHECK_INT(i, 7);
+    json_object_put(root);
+}
+
+static void count_task(void *job, int32_t task, int32_t thread) {
+    (void)thread;
+    atomic_fetch_add(&((atomic_int *)job)[task], 1);
+}
+
+TEST(pool_runs_each_task_once) {
+    for (int32_t n_thread = 1; n_thread <= 5; n_thread++) {
+        pool *p = NULL;
+        CHECK_OK(pool_open(&p, n_thread, &err));
+        for (int round = 0; round < 3000; round++) {
+            static atomic_int hit[64];
+            memset(hit, 0, sizeof hit);
+            int32_t n = (int32_t)(test_rand() % 64);
+            pool_run(p, count_task, hit, n);
+            for (int32_t i = 0; i < 64; i++) {
+                CHECK_INT(hit[i], i < n);
+            }
+        }
+        pool_close(p);
+    }
+}
+
+TEST(errors_are_cleaned_for_terminals) {
+    err_set(&err, SMOE_ERR_FORMAT, "name \x1b[31m%s", "\xff\xfe ok");
+    CHECK_TEXT(err.text, "name ?[31m?? ok");
+    char long_name[4000];
+    memset(long_name, 'a', sizeof long_name);
+    long_name[sizeof long_name - 1] = '\0';
+    err_set(&err, SMOE_ERR_FORMAT, "%s", long_name);
+    CHECK(strlen(err.text) < SMOE_ERROR_TEXT_BYTES);
+}
+
+TEST(arena_and_buffers_check_sizes) {
+    arena a = {0};
+    volatile size_t huge = SIZE_MAX / 2;
+    CHECK(arena_get(&a, huge, 4) == NULL);
+    char *p = arena_get(&a, 3, 100);
+    CHECK(p && (uintptr_t)p % 64 == 0 && p[299] == 0);
+    arena_free(&a);
+    byte_buf b = {.max_bytes = 10};
+    CHECK_OK(buf_printf(&b, &err, "%s", "0123456789"));
+    CHECK_ERR(buf_append(&b, "x", 1, &err), SMOE_ERR_MEMORY);
+    CHECK_TEXT(b.data, "0123456789");
+    buf_free(&b);
+    char text[24];
+    CHECK_TEXT(format_bytes(text, 1536), "1.50 KiB");
+    CHECK_TEXT(format_bytes(text, 12), "12 B");
+}
