@@ -225,7 +225,7 @@ SMOE_API void smoe_session_cancel(smoe_session *session);
 /* ------------------------------------------------------------------ generation */
 
 typedef struct smoe_sampling {
-    float temperature;        /* 0: greedy, the rest is then unused */
+    float temperature;        /* 0: greedy (after the penalty); the rest is then unused */
     int32_t top_k;            /* 0: off */
     float top_p;              /* 1: off */
     float min_p;              /* 0: off */

@@ -69,7 +69,7 @@ typedef struct scratch {
     int32_t *first_slot;    /* [n_expert + 1] */
     int32_t *needed;        /* [n_expert]: distinct experts of the layer */
     float *logits;          /* [logit_rows][vocab_size] */
-    float *head_in;         /* [logit_rows][d_model] */
+    rows head_in;           /* [logit_rows], d_model wide: normed input of the head */
     int32_t *pos;           /* [max_tok] */
     const kv_cache **kv;    /* [max_tok] */
 } scratch;

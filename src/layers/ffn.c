@@ -181,6 +181,9 @@ void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view 
     linear_job jobs[2 * MOE_VIEWS_MAX];
     ffn_state f = {e, layer, n_tok, views, n_view, ffn_of(e, layer)->width};
     int32_t n_slot = 0;
+    if (n_view <= 0) {
+        return;
+    }
     for (int32_t i = 0; i < n_view; i++) {
         int32_t slot = s->first_slot[views[i].expert];
         int32_t n = s->first_slot[views[i].expert + 1] - slot;
