@@ -105,19 +105,19 @@ static struct json_object *info_json(const smoe_info *i) {
 int smoe_describe_json(const char *path, char **json, smoe_error *err) {
     source *s;
     smoe_info info;
-    struct json_object *spec = NULL;
+    struct json_object *described = NULL;
     int rc = source_open(&s, path, err);
     if (rc != SMOE_OK) {
         return rc;
     }
     info_from_source(&info, s);
-    rc = spec_to_json(&s->spec, &spec, err);
+    rc = spec_to_json(&s->spec, &described, err);
     source_close(s);
     if (rc != SMOE_OK) {
         return rc;
     }
     struct json_object *o = info_json(&info);
-    json_object_object_add(o, "spec", spec);
+    json_object_object_add(o, "spec", described);
     const char *text = json_object_to_json_string_ext(
         o, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE);
     char *copy = text ? mem_copy_text(text, strlen(text)) : NULL;

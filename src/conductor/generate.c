@@ -134,7 +134,7 @@ static int open_generation(generation *g, smoe_session *session, const int32_t *
 
 /* The loop proper: no allocation from here on. */
 static int run(generation *g, size_t max_tok, smoe_finish *finish, smoe_error *err) {
-    const spec *spec = &g->session->model->source->spec;
+    const spec *sp = &g->session->model->source->spec;
     *finish = SMOE_FINISH_LENGTH;
     for (size_t i = 0; i < max_tok; i++) {
         int32_t id;
@@ -146,7 +146,7 @@ static int run(generation *g, size_t max_tok, smoe_finish *finish, smoe_error *e
         if (rc != SMOE_OK) {
             return rc;
         }
-        if (!g->options->ignore_end && is_end(spec, id)) {
+        if (!g->options->ignore_end && is_end(sp, id)) {
             *finish = SMOE_FINISH_END;
             /* what was held back for a stop text is certain now */
             size_t n = g->has_text ? text_stream_flush(&g->text, g->piece) : 0;

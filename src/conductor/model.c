@@ -74,14 +74,15 @@ static const io_ops *ops_for(smoe_io_choice choice) {
 }
 
 /* Takes what the plan lists. */
-static int take_memory(smoe_model *m, const smoe_model_options *o, smoe_error *err) {
+static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops *ops,
+                       smoe_error *err) {
     int rc = scout_load(&m->scout, m->source, err);
     if (rc != SMOE_OK || (rc = pool_open(&m->pool, m->plan.n_thread, err)) != SMOE_OK ||
         (rc = take_scratch(m, o, err)) != SMOE_OK) {
         return rc;
     }
     streamer_config c = {.source = m->source,
-                         .ops = ops_for(o->io),
+                         .ops = ops ? ops : ops_for(o->io),
                          .direct = o->direct,
                          .ring_bytes = m->plan.ring_bytes,
                          .log = m->log};
@@ -105,6 +106,11 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                     smoe_error *err) {
+    return model_open(out, path, options, NULL, err);
+}
+
+int model_open(smoe_model **out, const char *path, const smoe_model_options *options,
+               const io_ops *ops, smoe_error *err) {
     smoe_model_options o = options ? *options : (smoe_model_options){0};
     machine_memory machine;
     smoe_model *m = mem_array(1, sizeof *m);
@@ -121,7 +127,7 @@ int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options
     }
     if (rc == SMOE_OK) {
         plan_log(&m->plan, m->source, &m->log);
-        rc = take_memory(m, &o, err);
+        rc = take_memory(m, &o, ops, err);
     }
     if (rc != SMOE_OK) {
         smoe_model_close(m);

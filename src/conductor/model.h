@@ -46,6 +46,11 @@ int forward_layers(smoe_model *m, const batch *b, const atomic_bool *cancelled, 
 /* Logits of n tokens of the batch from row first on, n <= scratch.logit_rows: [n][vocab_size]. */
 void forward_head(smoe_model *m, int32_t first, int32_t n, float *logits);
 
+/* smoe_model_open with the I/O back end given, which is how tests put a faulty one in; NULL: as the
+ * options say. */
+int model_open(smoe_model **out, const char *path, const smoe_model_options *options,
+               const io_ops *ops, smoe_error *err);
+
 /* Fills out from headers alone. */
 void info_from_source(smoe_info *out, const source *s);
 

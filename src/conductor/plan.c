@@ -11,9 +11,9 @@
 /* Kept free under the ceiling: thread stacks, the allocator's slack, the streamer's tables, library
  * pages touched for the first time during the run. Measured growth on the tales models is below
  * 2 MiB; the rest is for larger vocabularies. */
-#define RESERVE_BYTES        (5ull << 20)
-#define RESERVE_THREAD_BYTES (160ull << 10)
-#define RESERVE_EXPERT_BYTES 160ull
+#define RESERVE_BYTES        ((uint64_t)5 << 20)
+#define RESERVE_THREAD_BYTES (160u << 10)
+#define RESERVE_EXPERT_BYTES 160u
 
 static scratch_config scratch_for(const source *s, const smoe_model_options *o, int32_t chunk) {
     return (scratch_config){.spec = &s->spec,
@@ -23,20 +23,20 @@ static scratch_config scratch_for(const source *s, const smoe_model_options *o, 
                             .reference = o->precision == SMOE_PRECISION_REFERENCE};
 }
 
-uint64_t plan_session_bytes(const spec *spec, int32_t context_tok, bool reference) {
-    return (uint64_t)context_tok * spec_kv_token_bytes(spec, reference ? 4 : 2) +
-           (uint64_t)spec->vocab_size * sizeof(float) + (uint64_t)context_tok * sizeof(int32_t);
+uint64_t plan_session_bytes(const spec *sp, int32_t context_tok, bool reference) {
+    return (uint64_t)context_tok * spec_kv_token_bytes(sp, reference ? 4 : 2) +
+           (uint64_t)sp->vocab_size * sizeof(float) + (uint64_t)context_tok * sizeof(int32_t);
 }
 
-int plan_defaults(smoe_model_options *o, const spec *spec, smoe_error *err) {
+int plan_defaults(smoe_model_options *o, const spec *sp, smoe_error *err) {
     if (o->n_thread < 0 || o->n_thread > LIMIT_THREADS) {
         return err_set(err, SMOE_ERR_ARGUMENT, "threads: %d is out of range (1 to %d)", o->n_thread,
                        LIMIT_THREADS);
     }
-    if (o->context_tok < 0 || o->context_tok > spec->context_tok) {
+    if (o->context_tok < 0 || o->context_tok > sp->context_tok) {
         return err_set(err, SMOE_ERR_ARGUMENT,
                        "context: %d is out of range: this model was made for 1 to %d tokens",
-                       o->context_tok, spec->context_tok);
+                       o->context_tok, sp->context_tok);
     }
     if (o->chunk_tok < 0) {
         return err_set(err, SMOE_ERR_ARGUMENT, "chunk: %d must be at least 1", o->chunk_tok);
@@ -48,7 +48,7 @@ int plan_defaults(smoe_model_options *o, const spec *spec, smoe_error *err) {
     o->n_thread = o->n_thread ? o->n_thread : cpu_count();
     if (!o->context_tok) {
         o->context_tok =
-            spec->context_tok < CONTEXT_DEFAULT_TOK ? spec->context_tok : CONTEXT_DEFAULT_TOK;
+            sp->context_tok < CONTEXT_DEFAULT_TOK ? sp->context_tok : CONTEXT_DEFAULT_TOK;
     }
     if (o->chunk_tok > o->context_tok) {
         o->chunk_tok = o->context_tok;

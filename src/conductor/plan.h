@@ -13,12 +13,12 @@ int plan_make(smoe_plan *out, const source *s, const smoe_model_options *options
 
 /* Fills in n_thread and context_tok where zero and refuses values out of range. chunk_tok stays
  * zero for plan_make to choose. */
-int plan_defaults(smoe_model_options *options, const spec *spec, smoe_error *err);
+int plan_defaults(smoe_model_options *options, const spec *sp, smoe_error *err);
 
 /* The plan as lines for a person. */
 void plan_log(const smoe_plan *plan, const source *s, const log_sink *log);
 
 /* Bytes of one sequence's KV cache and logits row. */
-uint64_t plan_session_bytes(const spec *spec, int32_t context_tok, bool reference);
+uint64_t plan_session_bytes(const spec *sp, int32_t context_tok, bool reference);
 
 #endif

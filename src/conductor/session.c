@@ -11,19 +11,19 @@
 /* Places logits, ids and the cache in one map; offsets of the cache are in elements. */
 static int map_session(smoe_session *s, smoe_error *err) {
     const smoe_model *m = s->model;
-    const spec *spec = &m->source->spec;
+    const spec *sp = &m->source->spec;
     uint64_t context = (uint64_t)m->plan.context_tok;
-    uint64_t logits_bytes = round_up((uint64_t)spec->vocab_size * sizeof(float), 64);
+    uint64_t logits_bytes = round_up((uint64_t)sp->vocab_size * sizeof(float), 64);
     uint64_t ids_bytes = round_up(context * sizeof(int32_t), 64);
     uint64_t size = m->exec.kv_type == KV_F16 ? 2 : 4;
     uint64_t at = 0;
-    s->kv.k_offset = mem_array((size_t)spec->n_layer, sizeof(uint64_t));
-    s->kv.v_offset = mem_array((size_t)spec->n_layer, sizeof(uint64_t));
+    s->kv.k_offset = mem_array((size_t)sp->n_layer, sizeof(uint64_t));
+    s->kv.v_offset = mem_array((size_t)sp->n_layer, sizeof(uint64_t));
     if (!s->kv.k_offset || !s->kv.v_offset) {
-        return err_no_memory(err, (uint64_t)spec->n_layer * sizeof(uint64_t));
+        return err_no_memory(err, (uint64_t)sp->n_layer * sizeof(uint64_t));
     }
-    for (int32_t l = 0; l < spec->n_layer; l++) {
-        const attn_spec *a = &spec->layer[l].attn;
+    for (int32_t l = 0; l < sp->n_layer; l++) {
+        const attn_spec *a = &sp->layer[l].attn;
         s->kv.k_offset[l] = at;
         at += context * (uint64_t)a->n_kv_head * (uint64_t)a->head_dim;
         s->kv.v_offset[l] = at;
@@ -84,7 +84,7 @@ const float *smoe_session_logits(const smoe_session *s) {
 }
 
 static int check_ids(const smoe_session *s, const int32_t *ids, size_t n, smoe_error *err) {
-    const spec *spec = &s->model->source->spec;
+    const spec *sp = &s->model->source->spec;
     if (n == 0) {
         return err_set(err, SMOE_ERR_ARGUMENT, "an empty token sequence has no continuation");
     }
@@ -92,12 +92,12 @@ static int check_ids(const smoe_session *s, const int32_t *ids, size_t n, smoe_e
         return err_set(err, SMOE_ERR_CONTEXT,
                        "%zu tokens are more than the context of %d; raise --ctx (the model was "
                        "made for %d)",
-                       n, s->kv.context_tok, spec->context_tok);
+                       n, s->kv.context_tok, sp->context_tok);
     }
     for (size_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= spec->vocab_size) {
+        if (ids[i] < 0 || ids[i] >= sp->vocab_size) {
             return err_set(err, SMOE_ERR_ARGUMENT, "token %zu is %d, outside the vocabulary of %d",
-                           i, ids[i], spec->vocab_size);
+                           i, ids[i], sp->vocab_size);
         }
     }
     return SMOE_OK;
@@ -106,12 +106,12 @@ static int check_ids(const smoe_session *s, const int32_t *ids, size_t n, smoe_e
 /* Computes ids[n_id..n_id+n) as one batch and appends them. */
 static int extend(smoe_session *s, const int32_t *ids, int32_t n, smoe_error *err) {
     smoe_model *m = s->model;
-    scratch *scratch = &m->exec.s;
+    scratch *sc = &m->exec.s;
     for (int32_t i = 0; i < n; i++) {
-        scratch->pos[i] = s->n_id + i;
-        scratch->kv[i] = &s->kv;
+        sc->pos[i] = s->n_id + i;
+        sc->kv[i] = &s->kv;
     }
-    batch b = {n, ids, scratch->pos, scratch->kv};
+    batch b = {n, ids, sc->pos, sc->kv};
     int rc = forward_layers(m, &b, &s->cancelled, err);
     if (rc == SMOE_OK) {
         memcpy(s->ids + s->n_id, ids, (size_t)n * sizeof *ids);
@@ -184,14 +184,14 @@ int smoe_session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_err
 /* Hands out the logits of the last take tokens, a few rows at a time. */
 static int score_rows(smoe_session *s, int32_t take, smoe_logits_fn fn, void *user,
                       smoe_error *err) {
-    const scratch *scratch = &s->model->exec.s;
+    const scratch *sc = &s->model->exec.s;
     size_t vocab = (size_t)s->model->source->spec.vocab_size;
     int32_t first_pos = s->n_id - take;
     for (int32_t done = 0; done < take;) {
-        int32_t n = take - done < scratch->logit_rows ? take - done : scratch->logit_rows;
-        forward_head(s->model, done, n, scratch->logits);
+        int32_t n = take - done < sc->logit_rows ? take - done : sc->logit_rows;
+        forward_head(s->model, done, n, sc->logits);
         for (int32_t i = 0; i < n; i++) {
-            if (fn(user, (size_t)(first_pos + done + i), scratch->logits + (size_t)i * vocab)) {
+            if (fn(user, (size_t)(first_pos + done + i), sc->logits + (size_t)i * vocab)) {
                 return err_set(err, SMOE_ERR_CANCELLED, "cancelled");
             }
         }
