@@ -139,7 +139,7 @@ static int run(generation *g, size_t max_tok, smoe_finish *finish, smoe_error *e
     for (size_t i = 0; i < max_tok; i++) {
         int32_t id;
         bool stopped = false;
-        int rc = smoe_session_sync(g->session, g->ids, g->n_id, err);
+        int rc = session_sync(g->session, g->ids, g->n_id, err);
         if (rc == SMOE_OK) {
             rc = sampler_choose(&g->sampler, g->session->logits, &id, err);
         }
@@ -185,6 +185,7 @@ int smoe_generate(smoe_session *session, const int32_t *prompt, size_t n_prompt,
     size_t room = context - n_prompt + 1;
     size_t max_tok =
         options->max_tok < 0 || (size_t)options->max_tok > room ? room : (size_t)options->max_tok;
+    atomic_store(&session->cancelled, false);
     int rc = open_generation(&g, session, prompt, n_prompt, max_tok, options, err);
     if (rc == SMOE_OK) {
         rc = run(&g, max_tok, &end, err);

@@ -51,6 +51,9 @@ void forward_head(smoe_model *m, int32_t first, int32_t n, float *logits);
 int model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                const io_ops *ops, smoe_error *err);
 
+/* smoe_session_sync that keeps a cancel which came since the last public call began. */
+int session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_error *err);
+
 /* Fills out from headers alone. */
 void info_from_source(smoe_info *out, const source *s);
 

@@ -149,6 +149,11 @@ static void stop_watch(smoe_session *s, const stopwatch *w, bool decode) {
 }
 
 int smoe_session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_error *err) {
+    atomic_store(&s->cancelled, false);
+    return session_sync(s, ids, n_id, err);
+}
+
+int session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_error *err) {
     int rc = check_ids(s, ids, n_id, err);
     if (rc != SMOE_OK) {
         return rc;
@@ -165,7 +170,6 @@ int smoe_session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_err
     bool decode = n - common == 1 && common > 0;
     s->n_id = common;
     s->has_logits = false;
-    atomic_store(&s->cancelled, false);
     stopwatch watch = start_watch(s);
     int32_t chunk = s->model->plan.chunk_tok;
     while (rc == SMOE_OK && s->n_id < n) {
