@@ -203,12 +203,12 @@ format: ## rewrite the sources in the project's format (clang-format 14)
 # that the cross compiler's own C library is found first.
 ARM_SRC := $(filter-out %_avx2.c %_avx512.c,$(LIB_SRC))
 arm-check: ## compile the portable parts for aarch64 (when a cross compiler is there)
-	@if command -v $(CROSS_ARM) >/dev/null 2>&1; then \
+	@if echo '#include <stdlib.h>' | $(CROSS_ARM) -E -x c - >/dev/null 2>&1; then \
 	    for f in $(ARM_SRC); do \
 	        $(CROSS_ARM) $(BASE_CFLAGS) -idirafter /usr/include -fsyntax-only $$f || exit 1; \
 	    done && echo "arm-check: $(words $(ARM_SRC)) files compile for aarch64"; \
 	else \
-	    echo "arm-check: skipped, no $(CROSS_ARM)"; \
+	    echo "arm-check: skipped, no working $(CROSS_ARM)"; \
 	fi
 
 bench: $(BUILD)/smoe-bench $(BUILD)/smoe ## measure kernels, decode and prefill (B=pattern: some)

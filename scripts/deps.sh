@@ -35,7 +35,7 @@ has_library() {
 
 # A compiler without the C library's headers does not count.
 has_compiler() {
-    has "${CC:-cc}" && echo '#include <stdlib.h>' | "${CC:-cc}" -E -x c - >/dev/null 2>&1
+    has "$1" && echo '#include <stdlib.h>' | "$1" -E -x c - >/dev/null 2>&1
 }
 
 has_fuzzer() {
@@ -73,7 +73,7 @@ want() { # PACKAGE for: apt-get dnf pacman zypper apk; - where it comes with ano
 
 find_missing() {
     missing=
-    has_compiler || {
+    has_compiler "${CC:-cc}" || {
         want gcc gcc gcc gcc gcc
         want libc6-dev glibc-devel - glibc-devel musl-dev
         want - - - - linux-headers
@@ -95,8 +95,10 @@ find_missing() {
     has clang-tidy || want clang-tidy clang-tools-extra clang clang-tools clang-extra-tools
     has shellcheck || want shellcheck ShellCheck shellcheck ShellCheck shellcheck
     [ "$level" != test ] || return 0
-    has aarch64-linux-gnu-gcc ||
-        want gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 -
+    has_compiler aarch64-linux-gnu-gcc || {
+        want gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc - -
+        want libc6-dev-arm64-cross - aarch64-linux-gnu-glibc - -
+    }
     has gdb || want gdb gdb gdb gdb gdb
 }
 

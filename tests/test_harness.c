@@ -69,8 +69,10 @@ TEST(alloc_guard_refuses_from_the_nth) {
     alloc_guard_fail_at(2);
     void *first = malloc(10);
     CHECK(!alloc_guard_has_failed());
+    /* Called so that the compiler cannot know it, and think that errno stays as it is. */
+    void *(*volatile get)(size_t) = malloc;
     errno = 0;
-    void *second = malloc(10);
+    void *second = get(10);
     int second_errno = errno;
     void *third = calloc(1, 10);
     void *grown = realloc(first, 1000);
