@@ -293,8 +293,8 @@ static int report(const struct failure *f, const streamer *s, smoe_error *err) {
     }
     if (f->errnum == 0) {
         return err_set(err, f->code,
-                       "%s: cannot read expert %d of layer %d: the file ends at byte %llu, too "
-                       "early; restore it from a good copy",
+                       "%s: cannot read expert %d of layer %d: reading stops at byte %llu, too "
+                       "early; if the file was cut short, restore it from a good copy",
                        path, f->expert, layer, (unsigned long long)f->offset);
     }
     return err_set(err, f->code, "%s: cannot read expert %d of layer %d at byte %llu: %s", path,
