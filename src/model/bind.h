@@ -20,9 +20,10 @@ role_shape role_shape_of(const spec *s, int32_t layer, role r);
 role_shape expert_part_shape(const spec *s, int32_t layer, enum expert_part_kind part);
 const char *expert_part_name(enum expert_part_kind part); /* "gate", "up", "down" */
 
-/* Takes the reference arrays of s (layer, expert) for its spec from its arena, zeroed. The caller
- * has made sure that the container holds so many experts, so that no number alone sizes them. */
-int source_take_refs(source *s, smoe_error *err);
+/* Takes the reference arrays of s (layer, expert) for its spec from its arena, zeroed. n_stored is
+ * how many experts the container has been seen to hold: a spec that promises many times more is
+ * refused, so that no number alone sizes an array. label names the container. */
+int source_take_refs(source *s, uint64_t n_stored, const char *label, smoe_error *err);
 
 /* Fills ext[] and n_ext of e, and ext and at_bytes of its parts, from where the parts lie: range[k]
  * is part k's. Ranges of one file that touch are merged. */

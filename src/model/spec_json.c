@@ -207,7 +207,7 @@ static int fill_json(struct json_object *root, const spec *s, smoe_error *err) {
     rc = rc ? rc : rc_ids ? rc_ids : rc_router ? rc_router : rc_ropes ? rc_ropes : rc_layers;
     for (int32_t i = 0; rc == SMOE_OK && i < s->n_end_id; i++) {
         if (json_object_array_add(ids, json_object_new_int(s->end_id[i])) != 0) {
-            rc = err_no_memory(err, sizeof *ids);
+            rc = err_no_memory(err, sizeof(int32_t));
         }
     }
     for (int32_t i = 0; rc == SMOE_OK && i < s->n_rope; i++) {
