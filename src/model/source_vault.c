@@ -17,10 +17,6 @@
 #include "formats/vault.h"
 #include "model/bind.h"
 
-/* The table of experts is rectangular. A real model's layers have much the same number; a header
- * that names one huge layer and many tiny ones must not make us allocate for all as for the one. */
-enum { MAX_TABLE_SLACK = 16 };
-
 typedef struct opener {
     source *s;
     vault_content content;
@@ -133,18 +129,13 @@ static int take_experts(opener *o) {
                        "%s: the layer table has %d layers, the spec %d MoE layers", s->path,
                        c->n_layer, n_moe);
     }
-    int64_t table = (int64_t)n_moe * spec_max_experts(&s->spec);
-    if (table > c->n_record * MAX_TABLE_SLACK) {
-        return err_set(o->err, SMOE_ERR_UNSUPPORTED,
-                       "%s: layers differ too much in their number of experts", s->path);
-    }
     for (int32_t i = 0; i < n_moe; i++) {
         int rc = check_layer(o, i);
         if (rc != SMOE_OK) {
             return rc;
         }
     }
-    int rc = source_take_refs(s, o->err);
+    int rc = source_take_refs(s, (uint64_t)c->n_record, s->path, o->err);
     if (rc != SMOE_OK) {
         return rc;
     }

@@ -1,7 +1,6 @@
 /* Row conversion; see rows.h. Reads the source's files, writes none. */
 #include "sculptor/rows.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -27,10 +26,6 @@ bool rows_can_read(dtype t) {
     return t == DT_F32 || t == DT_F16 || t == DT_BF16;
 }
 
-bool rows_can_write(dtype t) {
-    return t == DT_BF16 || t == DT_Q8 || t == DT_Q4 || t == DT_Q2;
-}
-
 static void load_row(dtype type, const uint8_t *from, int32_t n_col, float *x) {
     if (type == DT_F32) {
         memcpy(x, from, (size_t)n_col * sizeof *x);
@@ -43,34 +38,12 @@ static void load_row(dtype type, const uint8_t *from, int32_t n_col, float *x) {
     }
 }
 
-static bool all_finite(const float *x, int32_t n_col) {
-    bool finite = true;
-    for (int32_t i = 0; i < n_col; i++) {
-        finite &= isfinite(x[i]) != 0;
-    }
-    return finite;
-}
-
-static bool store_bf16(const float *x, int32_t n_col, uint8_t *out) {
-    bool finite = true;
-    for (int32_t i = 0; i < n_col; i++) {
-        uint16_t h = f32_to_bf16(x[i]);
-        finite &= (h & 0x7f80) != 0x7f80;
-        memcpy(out + (size_t)i * sizeof h, &h, sizeof h);
-    }
-    return finite;
-}
-
 static bool convert_row(const block_job *j, int32_t row, float *x) {
     const row_matrix *m = j->m;
     const uint8_t *from = j->r->raw + (size_t)row * j->from_row_bytes;
     uint8_t *out = j->out + (size_t)row * j->to_row_bytes;
     load_row(m->type, from, m->n_col, x);
-    if (m->to == m->type) {
-        memcpy(out, from, (size_t)j->from_row_bytes);
-        return all_finite(x, m->n_col);
-    }
-    return m->to == DT_BF16 ? store_bf16(x, m->n_col, out) : quantise_row(m->to, x, m->n_col, out);
+    return quantise_row(m->to, x, m->n_col, out);
 }
 
 static void convert_task(void *job, int32_t task, int32_t thread) {

@@ -15,7 +15,7 @@ typedef struct row_matrix {
     dtype type; /* rows_can_read */
     int32_t n_row;
     int32_t n_col;
-    dtype to; /* the same as type: copied; else rows_can_write */
+    dtype to; /* any with is_weight; the same as type keeps every bit */
     /* for messages, such as "layer 3, expert 7: gate" */
     const char *what;
 } row_matrix;
@@ -30,7 +30,6 @@ typedef struct rows {
 } rows;
 
 bool rows_can_read(dtype t);
-bool rows_can_write(dtype t);
 /* max_row_bytes: of the longest row, stored or converted. r is the caller's (rows_close), also after failure. */
 int rows_open(rows *r, const source *s, pool *p, uint64_t block_bytes, int32_t max_col,
               uint64_t max_row_bytes, smoe_error *err);

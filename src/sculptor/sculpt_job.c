@@ -433,16 +433,16 @@ static int run(job *j) {
     return rc == SMOE_OK ? rename_all(j) : rc;
 }
 
-int sculpt_job_run(const sculpt_config *config, smoe_error *err) {
-    job j = {.config = config,
-             .plan = config->plan,
-             .paths = config->paths,
+int sculpt_job_run(const sculpt_config *conf, smoe_error *err) {
+    job j = {.config = conf,
+             .plan = conf->plan,
+             .paths = conf->paths,
              .journal.file.fd = -1,
              .vault.fd = -1,
              .scout.fd = -1,
              .err = err};
-    if (!config->overwrite && file_exists(config->paths->vault)) {
-        return exists_error(config->paths->vault, err);
+    if (!conf->overwrite && file_exists(conf->paths->vault)) {
+        return exists_error(conf->paths->vault, err);
     }
     int rc = run(&j);
     out_close(&j.vault);

@@ -45,7 +45,7 @@ typedef struct sculpt_config {
 } sculpt_config;
 
 /* Does the whole job; the names exist afterwards only on success. */
-int sculpt_job_run(const sculpt_config *config, smoe_error *err);
+int sculpt_job_run(const sculpt_config *conf, smoe_error *err);
 
 /* smoe_sculpt with other hooks. */
 int sculpt_with_hooks(const char *checkpoint_path, const char *vault_path,
