@@ -111,8 +111,8 @@ int sculpt_with_hooks(const char *checkpoint_path, const char *vault_path,
     static const smoe_sculpt_options defaults;
     const smoe_sculpt_options *o = options ? options : &defaults;
     sculpt_paths paths;
-    dtype expert;
-    dtype scout;
+    dtype expert = DT_NONE;
+    dtype scout = DT_NONE;
     source *s = NULL;
     int rc = take_types(o, &expert, &scout, err);
     rc = rc == SMOE_OK ? sculpt_paths_make(&paths, vault_path, err) : rc;

@@ -88,8 +88,8 @@ int vault_check_range(int fd, const char *path, uint64_t offset, uint64_t bytes,
     return rc;
 }
 
-uint64_t vault_check_bytes(const vault_content *c) {
-    return c->scout.file_bytes + c->file_bytes - c->header_bytes;
+uint64_t vault_check_bytes(const vault_check *c) {
+    return c->content->scout.file_bytes + c->content->file_bytes - c->zeros_from;
 }
 
 /* ---- scout */
@@ -174,7 +174,7 @@ static int check_record(vault_check *c, reader *r, const vault_record *record, u
 
 static int check_all_records(vault_check *c, reader *r, const vault_record **sorted) {
     const vault_content *v = c->content;
-    uint64_t end = v->header_bytes;
+    uint64_t end = c->zeros_from;
     for (int64_t i = 0; i < v->n_record; i++) {
         sorted[i] = &v->record[i];
     }

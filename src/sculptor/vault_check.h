@@ -14,6 +14,7 @@ typedef struct vault_check {
     int scout_fd;
     const char *scout_path;
     const tensor *scout; /* [content->n_scout_tensor], in file order */
+    uint64_t zeros_from; /* where the zeros before the first record begin */
     ticker *ticker;
     /* After failure, which unit of work is bad: a scout tensor's index, or n_scout_tensor plus a
      * record's. -1: none in particular. */
@@ -21,7 +22,7 @@ typedef struct vault_check {
 } vault_check;
 
 /* Bytes that the two functions below read together, for the ticker's total. */
-uint64_t vault_check_bytes(const vault_content *c);
+uint64_t vault_check_bytes(const vault_check *c);
 /* *whole receives the checksum of the whole file, to be compared by the caller. */
 int vault_check_scout(vault_check *c, uint64_t *whole, smoe_error *err);
 /* Records, and the zeros between them. */

@@ -23,12 +23,13 @@ static int check_both(verifier *v, ticker *t, smoe_error *err) {
                      .scout_fd = scout->fd,
                      .scout_path = scout->path,
                      .scout = v->scout.item,
+                     .zeros_from = v->content.header_bytes,
                      .ticker = t};
     uint64_t whole = 0;
     /* What is on the drive counts, not what memory still holds of it. */
     posix_fadvise(vault->fd, 0, 0, POSIX_FADV_DONTNEED);
     posix_fadvise(scout->fd, 0, 0, POSIX_FADV_DONTNEED);
-    int rc = ticker_start(t, "verify", 0, vault_check_bytes(&v->content), err);
+    int rc = ticker_start(t, "verify", 0, vault_check_bytes(&c), err);
     rc = rc == SMOE_OK ? vault_check_scout(&c, &whole, err) : rc;
     if (rc == SMOE_OK && whole != v->content.scout.checksum) {
         rc = err_set(err, SMOE_ERR_CHECKSUM, "%s: checksum %016llx, its vault says %016llx",
