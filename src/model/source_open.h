@@ -1,0 +1,13 @@
+/* The two ways to fill a source, private to source_open. Both return 0 with *out the caller's
+ * (source_close), or an error with *out NULL. */
+#ifndef SMOE_MODEL_SOURCE_OPEN_H
+#define SMOE_MODEL_SOURCE_OPEN_H
+
+#include "model/source.h"
+
+/* path is a folder with config.json and safetensors. */
+int source_open_checkpoint(source **out, const char *path, smoe_error *err);
+/* path is a regular file; says so when it is no vault. */
+int source_open_vault(source **out, const char *path, smoe_error *err);
+
+#endif
