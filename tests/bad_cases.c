@@ -70,7 +70,7 @@ static void copy_folder(const char *from, const char *dir, const char *except) {
 
 char *bad_case_folder(const bad_case *c) {
     static int serial;
-    char name[32], path[256], parent[192];
+    char name[32], path[256], parent[256];
     snprintf(name, sizeof name, "case-%d", serial++);
     char *dir = strdup(test_path(name));
     if (!dir || mkdir(dir, 0700) != 0) {
