@@ -77,7 +77,7 @@ static void check_ceiling(const char *path, uint64_t ceiling, bool reference) {
     for (int i = 0; i < 200; i++) {
         ids[i] = (int32_t)(test_rand() % 4096);
     }
-    free(all_logits(&o, ids, 200));
+    CHECK(window_nll(&o, ids, 200) > 0); /* keeps no rows: the test's own memory counts too */
     free(greedy(&o, ids, 50, 40));
     smoe_stats stats;
     smoe_model_stats(o.model, &stats);
@@ -107,9 +107,7 @@ static void check_ceilings(const char *path, bool reference) {
     if (!alloc_guard_active()) {
         SKIP("a sanitizer's own memory would count");
     }
-    uint64_t least = smallest_ceiling(path, reference);
-    /* what the failed attempt left resident can move the smallest value by a few pages */
-    check_ceiling(path, least + (256u << 10), reference);
+    check_ceiling(path, smallest_ceiling(path, reference), reference);
 }
 
 TEST(ceiling_holds_checkpoint) {
@@ -256,7 +254,13 @@ static void check_persistent(const fault *bad, int code, const char *part) {
     float *want = malloc(vocab * sizeof *want);
     memcpy(want, smoe_session_logits(f.session), vocab * sizeof *want);
     CHECK_OK(smoe_session_sync(f.session, (const int32_t[]){1}, 1, &err)); /* forget the prefix */
-    faulty_add(bad);
+    fault here = *bad;
+    if (bad->kind == FAULT_FLIP) { /* in the record that was read first */
+        here.file = faulty_log(0)->file;
+        here.from = faulty_log(0)->offset + 100;
+        here.to = here.from + 1;
+    }
+    faulty_add(&here);
     CHECK_ERR(smoe_session_sync(f.session, PROMPT, N_PROMPT, &err), code);
     CHECK_HAS(err.text, part);
     CHECK_HAS(err.text, "expert");
@@ -274,12 +278,12 @@ TEST(read_errors_lose_only_the_request) {
 }
 
 TEST(flipped_bits_are_found_and_named) {
-    check_persistent(&(fault){.kind = FAULT_FLIP, .from = 100, .times = FAULT_FOREVER},
-                     SMOE_ERR_CHECKSUM, "checksum");
+    check_persistent(&(fault){.kind = FAULT_FLIP, .times = FAULT_FOREVER}, SMOE_ERR_CHECKSUM,
+                     "checksum");
 }
 
 TEST(a_file_cut_short_is_named) {
-    check_persistent(&(fault){.kind = FAULT_EOF, .times = FAULT_FOREVER}, SMOE_ERR_IO, "end");
+    check_persistent(&(fault){.kind = FAULT_EOF, .times = FAULT_FOREVER}, SMOE_ERR_IO, "too early");
 }
 
 TEST(passing_faults_do_not_show) {

@@ -74,7 +74,8 @@ TEST(quantise_heavy_tails) {
     for (int i = 0; i < N; i += 1 + (int)(test_rand() % 100)) {
         x[i] *= 12;
     }
-    printf("%g %g %g\n",round_trip(DT_Q8, x, N),round_trip(DT_Q4, x, N),round_trip(DT_Q2, x, N));CHECK(round_trip(DT_Q8, x, N) < 0.015);
+    printf("%g %g %g\n", round_trip(DT_Q8, x, N), round_trip(DT_Q4, x, N), round_trip(DT_Q2, x, N));
+    CHECK(round_trip(DT_Q8, x, N) < 0.015);
     CHECK(round_trip(DT_Q4, x, N) < 0.09);
     CHECK(round_trip(DT_Q2, x, N) < 0.29);
 }

@@ -8,12 +8,14 @@
 #define CONTEXT_DEFAULT_TOK 4096
 #define CHUNK_DEFAULT_TOK   256
 
-/* Kept free under the ceiling: thread stacks, the allocator's slack, the streamer's tables, library
- * pages touched for the first time during the run. Measured growth on the tales models is below
- * 2 MiB; the rest is for larger vocabularies. */
-#define RESERVE_BYTES        ((uint64_t)5 << 20)
-#define RESERVE_THREAD_BYTES (160u << 10)
-#define RESERVE_EXPERT_BYTES 160u
+/* Kept free under the ceiling: the allocator's slack and library pages touched for the first time
+ * during the run (0.3 MiB measured on the tales models), thread stacks, the streamer's tables, and
+ * what a generation takes for its sampler and ids. */
+#define RESERVE_BYTES         ((uint64_t)2 << 20)
+#define RESERVE_THREAD_BYTES  (128u << 10)
+#define RESERVE_EXPERT_BYTES  160u
+#define RESERVE_VOCAB_BYTES   9u
+#define RESERVE_CONTEXT_BYTES 8u
 
 static scratch_config scratch_for(const source *s, const smoe_model_options *o, int32_t chunk) {
     return (scratch_config){.spec = &s->spec,
@@ -65,12 +67,15 @@ static uint64_t default_ceiling(const machine_memory *m) {
     return m->process_bytes + usable;
 }
 
-/* The longest chunk whose scratch takes at most a quarter of what scratch and ring share. */
-static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64_t shared_bytes) {
+/* The longest chunk whose scratch takes at most a quarter of what scratch and ring share, and leaves
+ * the ring its floor. */
+static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64_t shared_bytes,
+                            uint64_t floor_bytes) {
     int32_t chunk = CHUNK_DEFAULT_TOK < o->context_tok ? CHUNK_DEFAULT_TOK : o->context_tok;
     while (chunk > 1) {
         scratch_config c = scratch_for(s, o, chunk);
-        if (scratch_size(&c) <= shared_bytes / 4) {
+        uint64_t scratch_bytes = scratch_size(&c);
+        if (scratch_bytes <= shared_bytes / 4 && scratch_bytes + floor_bytes <= shared_bytes) {
             break;
         }
         chunk /= 2;
@@ -78,14 +83,19 @@ static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64
     return chunk;
 }
 
-static int too_small(const smoe_plan *p, uint64_t need_bytes, smoe_error *err) {
+/* A fresh start of the same program is resident with a few pages more or less, so the ceiling named
+ * in the error is this much above the sum. */
+#define SMALLEST_MARGIN_BYTES (256u << 10)
+
+static int too_small(const smoe_plan *p, smoe_error *err) {
     char have[24];
     char need[24];
     return err_set(err, SMOE_ERR_MEMORY,
                    "memory: a ceiling of %s (%llu bytes) is too small; the smallest that works is "
                    "%llu bytes (%s) with these options; a shorter --ctx or --chunk needs less",
                    format_bytes(have, p->ceiling_bytes), (unsigned long long)p->ceiling_bytes,
-                   (unsigned long long)need_bytes, format_bytes(need, need_bytes));
+                   (unsigned long long)p->smallest_ceiling_bytes,
+                   format_bytes(need, p->smallest_ceiling_bytes));
 }
 
 static int plan_ring(smoe_plan *p, const source *s, const smoe_model_options *o,
@@ -107,13 +117,19 @@ static int plan_ring(smoe_plan *p, const source *s, const smoe_model_options *o,
                        (unsigned long long)wanted, (unsigned long long)floor);
     }
     uint64_t least = wanted ? (wanted < full ? wanted : full) : floor;
-    uint64_t need = fixed_bytes + least;
-    if (need > p->ceiling_bytes) {
-        return too_small(p, need, err);
+    if (fixed_bytes + least > p->ceiling_bytes) {
+        return too_small(p, err);
     }
     uint64_t left = p->ceiling_bytes - fixed_bytes;
     p->ring_bytes = wanted ? least : left < full ? left / IO_ALIGN_BYTES * IO_ALIGN_BYTES : full;
     return SMOE_OK;
+}
+
+static uint64_t reserve_for(const source *s, const smoe_model_options *o) {
+    return RESERVE_BYTES + (uint64_t)o->n_thread * RESERVE_THREAD_BYTES +
+           (uint64_t)s->n_moe_layer * (uint64_t)s->n_expert_row * RESERVE_EXPERT_BYTES +
+           (uint64_t)s->spec.vocab_size * RESERVE_VOCAB_BYTES +
+           (uint64_t)o->context_tok * RESERVE_CONTEXT_BYTES;
 }
 
 int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
@@ -126,20 +142,23 @@ int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
                    .token_cycle_bytes = source_token_cycle_bytes(s),
                    .context_tok = o->context_tok,
                    .n_thread = o->n_thread};
-    p.reserve_bytes = RESERVE_BYTES + (uint64_t)o->n_thread * RESERVE_THREAD_BYTES +
-                      (uint64_t)s->n_moe_layer * (uint64_t)s->n_expert_row * RESERVE_EXPERT_BYTES;
+    p.reserve_bytes = reserve_for(s, o);
     uint64_t fixed = p.process_bytes + p.scout_bytes + p.kv_bytes + p.reserve_bytes;
-    uint64_t floor = o->ring_bytes ? o->ring_bytes : streamer_ring_floor(s);
+    uint64_t floor = o->resident     ? streamer_ring_full(s)
+                     : o->ring_bytes ? o->ring_bytes
+                                     : streamer_ring_floor(s);
     uint64_t shared = p.ceiling_bytes > fixed ? p.ceiling_bytes - fixed : 0;
-    p.chunk_tok = o->chunk_tok ? o->chunk_tok : choose_chunk(s, o, shared);
+    p.chunk_tok = o->chunk_tok ? o->chunk_tok : choose_chunk(s, o, shared, floor);
     scratch_config c = scratch_for(s, o, p.chunk_tok);
     p.scratch_bytes = scratch_size(&c);
-    p.smallest_ceiling_bytes = fixed + p.scratch_bytes + floor;
+    c.max_tok = o->chunk_tok ? o->chunk_tok : 1;
+    p.smallest_ceiling_bytes = fixed + scratch_size(&c) + floor;
     if (p.smallest_ceiling_bytes < machine->peak_bytes) {
         p.smallest_ceiling_bytes = machine->peak_bytes; /* reading the headers took this much */
     }
+    p.smallest_ceiling_bytes += SMALLEST_MARGIN_BYTES;
     if (p.ceiling_bytes < machine->peak_bytes) {
-        return too_small(&p, p.smallest_ceiling_bytes, err);
+        return too_small(&p, err);
     }
     int rc = plan_ring(&p, s, o, fixed + p.scratch_bytes, err);
     if (rc == SMOE_OK) {
