@@ -309,7 +309,7 @@ static int refuse_item(const tensor *t, const char *why, smoe_error *err) {
     return err_set(err, SMOE_ERR_ARGUMENT, "tensor %.128s: %s", t->name, why);
 }
 
-/* The entry of t, whose data begins at data byte at; fills t->bytes. NULL when out of memory. */
+/* The entry of t, whose data begins at data byte at; fills t->bytes and t->offset. */
 static int make_entry(tensor *t, uint64_t at, struct json_object **out, smoe_error *err) {
     const dtype_info *type = dtype_get(t->type);
     if (!type->safetensors_name) {
@@ -334,7 +334,7 @@ static int make_entry(tensor *t, uint64_t at, struct json_object **out, smoe_err
         json_object_put(object);
         json_object_put(shape);
         json_object_put(range);
-        return fits ? err_no_memory(err, 0) : refuse_item(t, "its size overflows", err);
+        return fits ? err_no_memory(err, sizeof *t) : refuse_item(t, "its size overflows", err);
     }
     json_object_array_add(range, json_object_new_int64((int64_t)at));
     json_object_array_add(range, json_object_new_int64((int64_t)end));
@@ -387,7 +387,7 @@ int safetensors_head(tensor *item, int32_t n_item, const safetensors_meta *meta,
     struct json_object *root = json_object_new_object();
     size_t n = 0;
     if (!root) {
-        return err_no_memory(err, 0);
+        return err_no_memory(err, sizeof *item);
     }
     int rc = fill_header(root, item, n_item, meta, n_meta, err);
     const char *text = NULL;

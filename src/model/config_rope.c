@@ -128,7 +128,7 @@ int config_rope(const config *c, double default_theta, int32_t head_dim, int32_t
     json_at at;
     struct json_object *empty = json_object_new_object();
     if (!empty) {
-        return err_no_memory(err, 0);
+        return err_no_memory(err, sizeof *out);
     }
     out->theta = default_theta;
     int rc = rope_object(c, &at, empty, err);
