@@ -571,6 +571,10 @@ TEST(sculptor_refuses_bad_requests) {
     CHECK_ERR(sculpt_type(test_path("a.smoe"), test_path("b.smoe"), "q4"), SMOE_ERR_ARGUMENT);
     CHECK_HAS(err.text, "vault already");
     CHECK_ERR(sculpt_type(dir, test_path("a.smoe"), "q4"), SMOE_ERR_ARGUMENT);
+    o = (smoe_sculpt_options){.overwrite = true};
+    CHECK(mkdir(test_path("d.smoe"), 0777) == 0);
+    CHECK_ERR(smoe_sculpt(dir, test_path("d.smoe"), &o, &err), SMOE_ERR_ARGUMENT);
+    CHECK_HAS(err.text, "is a folder");
     test_write_file(test_path("c.scout.safetensors"), "mine", 4);
     CHECK_ERR(sculpt_type(dir, test_path("c.smoe"), "q4"), SMOE_ERR_ARGUMENT);
     CHECK_HAS(err.text, "c.scout.safetensors exists");
