@@ -103,6 +103,20 @@ static int exists_error(const char *path, smoe_error *err) {
                    "%s exists; choose another name, or --overwrite to replace it", path);
 }
 
+/* Before any work: what stands in the place of the two files. */
+static int check_names(const sculpt_config *conf, smoe_error *err) {
+    const char *name[2] = {conf->paths->vault, conf->paths->scout};
+    for (int i = 0; i < 2; i++) {
+        if (file_is_dir(name[i])) {
+            return err_set(err, SMOE_ERR_ARGUMENT, "%s is a folder; choose another name", name[i]);
+        }
+    }
+    if (!conf->overwrite && file_exists(conf->paths->vault)) {
+        return exists_error(conf->paths->vault, err);
+    }
+    return SMOE_OK;
+}
+
 /* A run that was killed between the two final renames left the scout under its final name. */
 static int adopt_scout(job *j) {
     const sculpt_paths *p = j->paths;
@@ -449,10 +463,8 @@ int sculpt_job_run(const sculpt_config *conf, smoe_error *err) {
              .vault.fd = -1,
              .scout.fd = -1,
              .err = err};
-    if (!conf->overwrite && file_exists(conf->paths->vault)) {
-        return exists_error(conf->paths->vault, err);
-    }
-    int rc = run(&j);
+    int rc = check_names(conf, err);
+    rc = rc == SMOE_OK ? run(&j) : rc;
     out_close(&j.vault);
     out_close(&j.scout);
     journal_close(&j.journal);
