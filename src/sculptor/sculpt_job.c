@@ -58,12 +58,12 @@ int sculpt_paths_make(sculpt_paths *p, const char *vault_path, smoe_error *err) 
     memcpy(p->vault, vault_path, n + 1);
     vault_scout_path(p->scout, room, vault_path);
     memcpy(p->vault_partial, vault_path, n);
-    strcpy(p->vault_partial + n, ".partial");
+    memcpy(p->vault_partial + n, ".partial", sizeof ".partial");
     size_t scout_bytes = strlen(p->scout);
     memcpy(p->scout_partial, p->scout, scout_bytes);
-    strcpy(p->scout_partial + scout_bytes, ".partial");
+    memcpy(p->scout_partial + scout_bytes, ".partial", sizeof ".partial");
     memcpy(p->journal, vault_path, n);
-    strcpy(p->journal + n, ".journal");
+    memcpy(p->journal + n, ".journal", sizeof ".journal");
     return SMOE_OK;
 }
 
