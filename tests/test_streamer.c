@@ -452,6 +452,23 @@ TEST(streamer_bets_never_delay_a_demand) {
     close_all(s);
 }
 
+TEST(streamer_bets_start_behind_the_demand) {
+    make_small();
+    streamer *s = open_faulty(streamer_ring_full(&fx.source));
+    faulty.only_waiting = true;
+    streamer_demand(s, 0, (const int32_t[]){0, 1, 2, 3, 4}, 5); /* depth 4 */
+    BET(s, 1, 6);
+    streamer_item items[8];
+    int32_t n = 0, total = 0;
+    while (total < 5) {
+        CHECK(first_read(1, 6) < 0 || first_read(0, 4) >= 0);
+        CHECK_OK(streamer_next(s, items + total, 8 - total, &n, &err));
+        total += n;
+    }
+    CHECK(first_read(1, 6) > first_read(0, 4)); /* without a poll */
+    close_all(s);
+}
+
 TEST(streamer_demanded_bet_is_promoted) {
     make_fixture(&(fixture_config){
         .n_moe = 2, .n_expert = 4, .n_used = 2, .n_ext = 1, .min_bytes = 30000, .align = 4096});
