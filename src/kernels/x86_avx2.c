@@ -56,20 +56,35 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
 
 #include "kernels/x86_float.h"
 
-/* ---- int8 template: signed by signed, as |w| times a with w's sign; two products of at most
- * 128 * 127 fit 16 bits, so vpmaddubsw never saturates. Q4's codebook, which starts at -64 and spans
- * 127, is read with 64 added instead, which saves taking |w|. */
+/* ---- int8 template. vpmaddubsw adds two products of unsigned and signed bytes in 16 bits. For Q8
+ * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64 to
+ * 63, so their weights are read with 64 added and 64 times the activations is taken off again. */
 
 enum { INT8_ROWS = 4, INT8_PREFILL_ROWS = 1, INT8_TOKENS = 8 };
 
-#define bias_of(w, kind) ((kind) == KIND_Q4 ? _mm256_add_epi8(w, _mm256_set1_epi8(64)) : (w))
-#define fix_of(a, kind)                                                                            \
-    ((kind) == KIND_Q4 ? _mm256_maddubs_epi16(_mm256_set1_epi8(64), a) : _mm256_setzero_si256())
-#define dot_of(w, a, fix, kind)                                                                    \
-    _mm256_madd_epi16((kind) == KIND_Q4 ? _mm256_sub_epi16(_mm256_maddubs_epi16(w, a), fix)        \
-                                        : _mm256_maddubs_epi16(_mm256_abs_epi8(w),                 \
-                                                               _mm256_sign_epi8(a, w)),            \
-                      _mm256_set1_epi16(1))
+ALWAYS_INLINE __m256i bias_of(__m256i w, enum int8_kind kind) {
+    return kind == KIND_Q8 ? w : _mm256_add_epi8(w, _mm256_set1_epi8(64));
+}
+
+ALWAYS_INLINE __m256i fix_of(__m256i a, enum int8_kind kind) {
+    return kind == KIND_Q8 ? a : _mm256_maddubs_epi16(_mm256_set1_epi8(64), a);
+}
+
+/* The run scales as integers: eight 16-bit lanes of the half's first run, eight of its second. */
+ALWAYS_INLINE void set_scales(weights_32 *out, __m256 d, const q2_meta *m, int half) {
+    const int zero_above = 0x8000;
+    __m128i first = _mm_set1_epi16((int16_t)(zero_above | (8 * half)));
+    __m128i second = _mm_set1_epi16((int16_t)(zero_above | (8 * half + 4)));
+    out->run = _mm256_shuffle_epi8(m->scale, _mm256_setr_m128i(first, second));
+    out->scale = d;
+}
+
+ALWAYS_INLINE __m256i dot_of(const weights_32 *w, __m256i a, __m256i fix, enum int8_kind kind) {
+    __m256i pairs = kind == KIND_Q8
+                        ? _mm256_maddubs_epi16(_mm256_abs_epi8(w->w), _mm256_sign_epi8(a, w->w))
+                        : _mm256_sub_epi16(_mm256_maddubs_epi16(w->w, a), fix);
+    return _mm256_madd_epi16(pairs, kind == KIND_Q2 ? w->run : _mm256_set1_epi16(1));
+}
 
 #include "kernels/x86_int8.h"
 

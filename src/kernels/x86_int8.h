@@ -4,6 +4,7 @@
  *   INT8_PREFILL_ROWS        rows (INT8_ROWS at most) side by side with INT8_TOKENS tokens
  *   bias_of(w, kind)         weight bytes as dot_of wants them
  *   fix_of(a, kind)          what undoes the bias for a block of activations
+ *   set_scales(out, d, meta, half)  the scales of a Q2 block's half
  *   dot_of(w, a, fix, kind)  eight int32 partial dot products of 32 weights and activations
  *
  * For each output element, each block adds dot * (d_weight * d_act) to eight float lanes by one
@@ -13,14 +14,6 @@
 #define SMOE_KERNELS_X86_INT8_H
 
 #include "kernels/x86_common.h"
-
-/* 32 weights ready for dot products, and their scale in each lane. */
-typedef struct weights_32 {
-    __m256i w;
-    __m256 scale;
-} weights_32;
-
-enum int8_kind { KIND_Q8, KIND_Q4, KIND_Q2 };
 
 /* Both halves of a Q2 block; other types fill only out[0]. */
 ALWAYS_INLINE void unpack(enum int8_kind kind, const uint8_t *p, weights_32 *out) {
@@ -37,7 +30,7 @@ ALWAYS_INLINE void unpack(enum int8_kind kind, const uint8_t *p, weights_32 *out
         __m256 d = scale_f16(&b->d);
         q2_meta m = q2_read_meta(b);
         for (int half = 0; half < 2; half++) {
-            out[half].scale = _mm256_mul_ps(d, q2_scales(&m, half));
+            set_scales(&out[half], d, &m, half);
             out[half].w = q2_values(b, &m, half, bias_of(q2_codebooks(), KIND_Q2));
         }
     }
@@ -58,7 +51,7 @@ ALWAYS_INLINE void add_block(enum int8_kind kind, int n_row, int n_tok, const ui
             __m256i fix = fix_of(a, kind);
             __m256 d = _mm256_broadcast_ss(&block->d);
             for (int r = 0; r < n_row; r++) {
-                __m256 dot = _mm256_cvtepi32_ps(dot_of(w[r][half].w, a, fix, kind));
+                __m256 dot = _mm256_cvtepi32_ps(dot_of(&w[r][half], a, fix, kind));
                 __m256 scale = _mm256_mul_ps(w[r][half].scale, d);
                 acc[r][t] = _mm256_fmadd_ps(dot, scale, acc[r][t]);
             }
@@ -109,22 +102,30 @@ ALWAYS_INLINE void int8_rows(enum int8_kind kind, int rows_at_once, int n_tok, f
     }
 }
 
+/* Products with n_tok tokens at a time while that many are left. */
+ALWAYS_INLINE int32_t int8_tokens(enum int8_kind kind, int rows_at_once, int n_tok, float *y,
+                                  size_t y_stride, const uint8_t *w, size_t w_row_bytes,
+                                  int32_t n_row, int32_t n_block, const act_q8 *x, size_t x_stride,
+                                  int32_t first, int32_t end) {
+    for (; first + n_tok <= end; first += n_tok) {
+        int8_rows(kind, rows_at_once, n_tok, y + y_stride * (size_t)first, y_stride, w, w_row_bytes,
+                  n_row, n_block, x + x_stride * (size_t)first, x_stride);
+    }
+    return first;
+}
+
+#define TOKENS(kind, rows_at_once, tokens)                                                         \
+    int8_tokens(kind, rows_at_once, tokens, y, y_stride, w, w_row_bytes, n_row, n_block, x,        \
+                x_stride, t, n_tok)
 #define MM_Q8(type, kind, weights)                                                                 \
     static void mm_q8_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,         \
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
                              int32_t n_tok) {                                                      \
-        int32_t n_block = (n_col + (weights)-1) / (weights);                                       \
-        const act_q8 *act = x;                                                                     \
-        for (; n_tok >= INT8_TOKENS; n_tok -= INT8_TOKENS) {                                       \
-            int8_rows(kind, INT8_PREFILL_ROWS, INT8_TOKENS, y, y_stride, w, w_row_bytes, n_row,    \
-                      n_block, act, x_stride);                                                     \
-            act += x_stride * INT8_TOKENS;                                                         \
-            y += y_stride * INT8_TOKENS;                                                           \
-        }                                                                                          \
-        for (; n_tok > 0; n_tok--, act += x_stride, y += y_stride) {                               \
-            int8_rows(kind, INT8_ROWS, 1, y, y_stride, w, w_row_bytes, n_row, n_block, act,        \
-                      x_stride);                                                                   \
-        }                                                                                          \
+        int32_t n_block = (n_col + (weights)-1) / (weights), t = 0;                                \
+        t = TOKENS(kind, INT8_PREFILL_ROWS, INT8_TOKENS);                                          \
+        t = TOKENS(kind, 2, 4);                                                                    \
+        t = TOKENS(kind, 2, 2);                                                                    \
+        TOKENS(kind, INT8_ROWS, 1);                                                                \
     }
 MM_Q8(q8, KIND_Q8, 32)
 MM_Q8(q4, KIND_Q4, 32)
