@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const family *const families[] = {&family_qwen3_moe, &family_mixtral};
+static const family *const families[] = {
+    &family_qwen3_moe, &family_mixtral, &family_qwen2_moe, &family_olmoe, &family_deepseek,
+};
 
 enum { FAMILIES = sizeof families / sizeof *families };
 

@@ -26,6 +26,9 @@ typedef struct family {
 
 extern const family family_qwen3_moe;
 extern const family family_mixtral;
+extern const family family_qwen2_moe;
+extern const family family_olmoe;
+extern const family family_deepseek;
 
 /* By model_type, or by architecture when that is NULL; NULL when unknown. */
 const family *family_find(const char *model_type, const char *architecture);

@@ -25,13 +25,17 @@ typedef enum role {
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V_BIAS,
     ROLE_ATTN_O_BIAS,
-    ROLE_ATTN_Q_NORM, /* [head_dim] */
-    ROLE_ATTN_K_NORM, /* [head_dim] */
+    ROLE_ATTN_Q_NORM, /* [head_dim], or [n_head * head_dim] by spec.qk_norm */
+    ROLE_ATTN_K_NORM, /* [head_dim], or [n_kv_head * head_dim] */
     ROLE_FFN_NORM,    /* [d_model] */
     ROLE_FFN_GATE,    /* dense: [width, d_model] */
     ROLE_FFN_UP,
-    ROLE_FFN_DOWN, /* dense: [d_model, width] */
-    ROLE_ROUTER,   /* [n_expert, d_model] */
+    ROLE_FFN_DOWN,    /* dense: [d_model, width] */
+    ROLE_ROUTER,      /* [n_expert, d_model] */
+    ROLE_SHARED_GATE, /* [shared_width, d_model] */
+    ROLE_SHARED_UP,
+    ROLE_SHARED_DOWN,  /* [d_model, shared_width] */
+    ROLE_SHARED_SCALE, /* [1, d_model]: its sigmoid scales the shared expert's output */
     ROLE_COUNT
 } role;
 

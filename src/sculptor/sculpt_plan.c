@@ -31,6 +31,9 @@ bool scout_role_is_matrix(role r) {
     case ROLE_FFN_GATE:
     case ROLE_FFN_UP:
     case ROLE_FFN_DOWN:
+    case ROLE_SHARED_GATE:
+    case ROLE_SHARED_UP:
+    case ROLE_SHARED_DOWN:
         return true;
     default:
         return false;
