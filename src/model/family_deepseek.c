@@ -79,6 +79,27 @@ static int describe(const config *c, spec *s, arena *a, smoe_error *err) {
     return rc ? rc : read_ffn(c, s, err);
 }
 
+/* In GGUF files the rows of q and k are stored for neighbouring pairs. */
+static int describe_gguf(const gguf_config *c, spec *s, arena *a, smoe_error *err) {
+    ffn_spec moe = {0};
+    ffn_spec dense = {.kind = FFN_DENSE, .moe_index = -1, .act = ACT_SILU};
+    int32_t n_shared = 0, n_dense = 0;
+    int rc = gguf_config_common(c, true, s, a, err);
+    s->router.score = ROUTER_SOFTMAX;
+    rc = rc ? rc : gguf_config_experts(c, s, &moe, err);
+    rc = rc ? rc : gguf_config_need(c, "expert_feed_forward_length", LIMIT_DIM, &moe.width, err);
+    rc = rc ? rc : gguf_config_need(c, "feed_forward_length", LIMIT_DIM, &dense.width, err);
+    rc = rc ? rc
+            : gguf_config_opt(c, "expert_shared_count", 0, LIMIT_DIM / moe.width, &n_shared, err);
+    rc = rc ? rc : gguf_config_opt(c, "leading_dense_block_count", 0, LIMIT_LAYERS, &n_dense, err);
+    moe.shared_width = n_shared * moe.width;
+    for (int32_t i = 0; rc == SMOE_OK && i < s->n_layer; i++) {
+        s->layer[i].ffn = i < n_dense ? dense : moe;
+        moe.moe_index += i >= n_dense;
+    }
+    return rc;
+}
+
 const family family_deepseek = {
     .name = "deepseek",
     .model_type = model_types,
@@ -89,4 +110,6 @@ const family family_deepseek = {
                "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
                "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
     .describe = describe,
+    .gguf_arch = "deepseek",
+    .describe_gguf = describe_gguf,
 };

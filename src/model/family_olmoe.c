@@ -49,6 +49,22 @@ static int describe(const config *c, spec *s, arena *a, smoe_error *err) {
     return rc;
 }
 
+static int describe_gguf(const gguf_config *c, spec *s, arena *a, smoe_error *err) {
+    ffn_spec ffn = {0};
+    int rc = gguf_config_common(c, false, s, a, err);
+    s->router.score = ROUTER_SOFTMAX;
+    rc = rc ? rc : gguf_config_experts(c, s, &ffn, err);
+    rc = rc ? rc : gguf_config_need(c, "feed_forward_length", LIMIT_DIM, &ffn.width, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    gguf_config_all_moe(s, ffn);
+    for (int32_t i = 0; i < s->n_layer; i++) {
+        s->layer[i].attn.qk_norm = QK_NORM_WHOLE;
+    }
+    return SMOE_OK;
+}
+
 const family family_olmoe = {
     .name = "olmoe",
     .model_type = model_types,
@@ -59,4 +75,6 @@ const family family_olmoe = {
                "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
                "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
     .describe = describe,
+    .gguf_arch = "olmoe",
+    .describe_gguf = describe_gguf,
 };

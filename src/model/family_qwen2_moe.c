@@ -68,6 +68,24 @@ static int describe(const config *c, spec *s, arena *a, smoe_error *err) {
     return rc ? rc : read_ffn(c, s, err);
 }
 
+/* Old files give one FFN width only: that of the shared expert, as wide as those a token uses. */
+static int describe_gguf(const gguf_config *c, spec *s, arena *a, smoe_error *err) {
+    ffn_spec ffn = {.shared_gate = true};
+    int rc = gguf_config_common(c, false, s, a, err);
+    s->router.score = ROUTER_SOFTMAX;
+    rc = rc ? rc : gguf_config_experts(c, s, &ffn, err);
+    rc = rc ? rc : gguf_config_opt(c, "feed_forward_length", 0, LIMIT_DIM, &ffn.shared_width, err);
+    ffn.width = rc == SMOE_OK ? ffn.shared_width / ffn.n_expert_used : 0;
+    rc = rc ? rc : gguf_config_opt(c, "expert_feed_forward_length", 1, LIMIT_DIM, &ffn.width, err);
+    rc = rc ? rc
+            : gguf_config_opt(c, "expert_shared_feed_forward_length", 1, LIMIT_DIM,
+                              &ffn.shared_width, err);
+    if (rc == SMOE_OK) {
+        gguf_config_all_moe(s, ffn);
+    }
+    return rc;
+}
+
 const family family_qwen2_moe = {
     .name = "qwen2_moe",
     .model_type = model_types,
@@ -78,4 +96,6 @@ const family family_qwen2_moe = {
                "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
                "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
     .describe = describe,
+    .gguf_arch = "qwen2moe",
+    .describe_gguf = describe_gguf,
 };

@@ -1,4 +1,4 @@
-/* A source: an opened checkpoint folder or vault, headers only, described in one form whatever the
+/* A source: an opened checkpoint folder, GGUF file or vault, headers only, described in one form whatever the
  * container. Everything above the extent list (streamer, scout, conductor, sculptor) works from
  * this and never asks where it came from.
  */
@@ -78,7 +78,11 @@ typedef struct expert_ref {
     uint64_t checksum; /* XXH3-64 over the extents' bytes, in order */
 } expert_ref;
 
-typedef enum container_kind { CONTAINER_CHECKPOINT, CONTAINER_VAULT } container_kind;
+typedef enum container_kind {
+    CONTAINER_CHECKPOINT,
+    CONTAINER_VAULT,
+    CONTAINER_GGUF
+} container_kind;
 
 typedef struct source {
     container_kind kind;
@@ -95,7 +99,8 @@ typedef struct source {
     arena arena;               /* spec, names, refs */
 } source;
 
-/* Opens by looking at path: a folder is a checkpoint, a regular file with the vault magic a vault.
+/* Opens by looking at path: a folder is a checkpoint; a file is a GGUF file (any one of a split
+ * model) or a vault.
  * *out is the caller's (source_close), NULL after failure. */
 int source_open(source **out, const char *path, smoe_error *err);
 void source_close(source *s);
