@@ -71,6 +71,12 @@ static void fails(const fault *f, int code, const char *part) {
             CHECK_HAS(err.text, "layer 3");
             CHECK_HAS(err.text, "expert 2");
             CHECK_HAS(err.text, part);
+            if (code == SMOE_ERR_IO) {
+                char at[64];
+                uint64_t start = x->offset - (d == SMOE_ON ? x->offset % IO_ALIGN_BYTES : 0);
+                snprintf(at, sizeof at, "at byte %llu", (unsigned long long)start);
+                CHECK_HAS(err.text, at);
+            }
             USE(s, 0, 1, 0);
         }
         faulty_clear();
