@@ -37,7 +37,7 @@ TEST(streamer_recovers_from_passing_faults) {
             recovers(&(fault){FAULT_ERRNO, .value = EINTR, .nth = nth, .times = 50}, d, 50);
             recovers(&(fault){FAULT_ERRNO, .value = ECANCELED, .nth = nth, .times = 9}, d, 9);
             recovers(&(fault){FAULT_EOF, .nth = nth, .times = 2}, d, 2);
-            recovers(&(fault){FAULT_HALF, .nth = nth, .times = 6}, d, 1);
+            recovers(&(fault){FAULT_HALF, .nth = nth, .times = 5}, d, 1);
         }
     }
 }
