@@ -30,7 +30,8 @@ typedef struct binder {
     smoe_error *err;
 } binder;
 
-/* Writes pattern with its numbers in place; a pattern that does not fit is cut and found nowhere. */
+/* Writes pattern with its numbers in place; a pattern that does not fit is cut and found nowhere.
+ */
 static void make_name(char out[NAME_BYTES], const wrapping *wrap, const char *pattern,
                       int32_t layer, int32_t expert) {
     static const char model[] = "model.", layer_mark[] = "{layer}", expert_mark[] = "{expert}";

@@ -1,11 +1,11 @@
 /* Quantisers of the block types; see quantise.h. Works block by block on the stack, allocates
  * nothing, and is called from any thread.
  *
- * With weights x, codebook values v (nearest to x / d) and a scale d, the squared error is
- * sum (x - d v)^2. For given v it is least at d = sum(x v) / sum(v^2), where it falls short of
- * sum(x^2) by sum(x v)^2 / sum(v^2). So a trial scale is judged by that gain, and then replaced by
- * the scale that attains it. Sums run in four fixed lanes of a vector type that the compiler maps to
- * whatever the machine has, each operation rounded as IEEE 754 says.
+ * With weights x, codebook values v (nearest to x / d) and a scale d, the squared error is sum (x -
+ * d v)^2. For given v it is least at d = sum(x v) / sum(v^2), where it falls short of sum(x^2) by
+ * sum(x v)^2 / sum(v^2). So a trial scale is judged by that gain, and then replaced by the scale
+ * that attains it. Sums run in four fixed lanes of a vector type that the compiler maps to whatever
+ * the machine has, each operation rounded as IEEE 754 says.
  */
 #include "sculptor/quantise.h"
 
@@ -321,8 +321,8 @@ static bool quantise_q2(const steps *book, const float *x, block_q2 *out) {
     if (highest > 127 * MAX_F16 || lowest < -127 * MAX_F16) {
         return false;
     }
-    /* The sign that would be better with exact scales, then d such that the largest run scale is one
-     * of the upper stored ones. */
+    /* The sign that would be better with exact scales, then d such that the largest run scale is
+     * one of the upper stored ones. */
     free_fit plus = fit_freely(book, x, 1), minus = fit_freely(book, x, -1);
     const free_fit *f = plus.gain >= minus.gain ? &plus : &minus;
     float largest = f == &plus ? f->largest : -f->largest;
