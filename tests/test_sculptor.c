@@ -365,8 +365,10 @@ static void remove_vault(const char *vault) {
 
 /* A small job's source and its right result. */
 static void make_reference(char *from, char *want) {
-    strcpy(from, tiny_checkpoint_make("from", &(tiny_checkpoint){0}));
-    strcpy(want, test_path("want.smoe"));
+    const char *made = tiny_checkpoint_make("from", &(tiny_checkpoint){0});
+    memcpy(from, made, strlen(made) + 1);
+    made = test_path("want.smoe");
+    memcpy(want, made, strlen(made) + 1);
     CHECK_OK(sculpt_type(from, want, "q4"));
 }
 

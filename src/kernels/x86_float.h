@@ -11,6 +11,7 @@
 #ifndef SMOE_KERNELS_X86_FLOAT_H
 #define SMOE_KERNELS_X86_FLOAT_H
 
+#include "kernels/ggml_impl.h"
 #include "kernels/x86_common.h"
 
 enum { FLOAT_ROWS = 4 };
@@ -89,8 +90,6 @@ ALWAYS_INLINE void float_chunk(enum float_kind kind, int n_row, bool first, floa
                    x + x_stride * (size_t)t, x_stride);
     }
 }
-
-typedef void dequant_fn(const void *w, int32_t n_col, float *out);
 
 /* Rows whose type float_tile reads itself: from memory as they are while tokens are few, or turned
  * into floats once for many. Dequantising is exact, so the sums are the same bits either way. */
