@@ -158,14 +158,16 @@ ALWAYS_INLINE void ggml_tile(enum ggml_kind kind, int n_unit, size_t block_bytes
         }
     }
     act_q8 last[GGML_TOKENS * MAX_UNITS];
-    int32_t n_act = (int32_t)act_row_blocks(n_col);
-    for (int32_t b = 0; b < n_act; b += n_unit, w += block_bytes, x += n_unit) {
-        if (n_unit > 2 && b + n_unit > n_act) {
-            pad_acts(x, x_stride, n_act - b, n_tok, last);
+    int32_t left = (int32_t)act_row_blocks(n_col);
+    for (int32_t c = 0; c < n_col; c += 32 * n_unit, left -= n_unit) {
+        if (n_unit > 2 && left < n_unit) {
+            pad_acts(x, x_stride, left, n_tok, last);
             x = last;
             x_stride = MAX_UNITS;
         }
         add_ggml_block(kind, n_unit, n_row, n_tok, w, w_row_bytes, x, x_stride, acc);
+        w += block_bytes;
+        x += n_unit;
     }
     for (int r = 0; r < n_row; r++) {
         for (int t = 0; t < n_tok; t++) {
