@@ -202,6 +202,9 @@ _Static_assert(sizeof(block_iq1_s) == 50 && sizeof(block_iq1_m) == 56, "as GGUF 
 extern const int8_t IQ4_VALUES[16];
 extern const int8_t FP4_VALUES[16]; /* twice the values of OCP's E2M1, so that they are integers */
 
+extern const uint32_t
+    MXFP4_SCALE_BITS[256]; /* the float 2^(e - 128); the first two are subnormal */
+
 /* Byte k of an entry belongs to weight k of the group. */
 extern const uint64_t IQ2_XXS_GRID[256]; /* 8, 25 or 43 */
 extern const uint64_t IQ2_XS_GRID[512];

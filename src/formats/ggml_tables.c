@@ -15,6 +15,15 @@ const int8_t FP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -
 
 /* clang-format off */
 
+#define E8M0(e) ((e) < 2 ? 0x00200000u << (e) : ((e) - 1u) << 23)
+#define E8M0_4(e) E8M0(e), E8M0((e) + 1), E8M0((e) + 2), E8M0((e) + 3)
+#define E8M0_16(e) E8M0_4(e), E8M0_4((e) + 4), E8M0_4((e) + 8), E8M0_4((e) + 12)
+#define E8M0_64(e) E8M0_16(e), E8M0_16((e) + 16), E8M0_16((e) + 32), E8M0_16((e) + 48)
+
+const uint32_t MXFP4_SCALE_BITS[256] = {
+    E8M0_64(0u), E8M0_64(64u), E8M0_64(128u), E8M0_64(192u),
+};
+
 #define TWO(p, k) ((uint64_t)(p) >> 2 * (k) & 3)
 #define MAGNITUDE(p, k) ((8 + 17 * TWO(p, k) + (TWO(p, k) >> 1)) << 8 * (k))
 #define TERNARY(p, k) (8 * TWO(p, k) << 8 * (k))

@@ -92,8 +92,7 @@ static void unpack_iq4_nl(const void *block, unpacked *u) {
 
 static void unpack_mxfp4(const void *block, unpacked *u) {
     const block_mxfp4 *b = block;
-    uint32_t tiny = 0x00200000u << (b->e & 1); /* 2^-128 and 2^-127 are subnormal */
-    set_scale(u, 2, f32_from_bits(b->e < 2 ? tiny : (uint32_t)(b->e - 1) << 23), 0);
+    set_scale(u, 2, f32_from_bits(MXFP4_SCALE_BITS[b->e]), 0);
     for (int32_t i = 0; i < 32; i++) {
         u->code[i] = FP4_VALUES[nibble_16(b->q, i)];
     }

@@ -202,11 +202,13 @@ ALWAYS_INLINE void head_iq1_m(const block_iq1_m *b, ggml_head *h) {
     uint16_t d_bits = (uint16_t)((words >> 12 & 15) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) |
                                  (words >> 48 & 0xf000));
     float d = 0.125f * f16_at(&d_bits);
-    const __m256i shift = _mm256_setr_epi32(0, 3, 6, 9, 0, 3, 6, 9);
-    for (int half = 0; half < 2; half++, words >>= 32) {
-        __m256i s = _mm256_setr_m128i(_mm_set1_epi32((int)(words & 0xffff)),
-                                      _mm_set1_epi32((int)(words >> 16 & 0xffff)));
-        s = _mm256_and_si256(_mm256_srlv_epi32(s, shift), _mm256_set1_epi32(7));
+    __m256i four = _mm256_castsi128_si256(_mm_cvtepu16_epi32(_mm_cvtsi64_si128((int64_t)words)));
+    for (int half = 0; half < 2; half++) {
+        __m256i s = half == 0 ? _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)
+                              : _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
+        s = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(four, s),
+                              _mm256_setr_epi32(0, 3, 6, 9, 0, 3, 6, 9));
+        s = _mm256_and_si256(s, _mm256_set1_epi32(7));
         put_8(h->scale + 8 * half, odd_lanes(s), d);
     }
 }
@@ -357,23 +359,19 @@ ALWAYS_INLINE __m256i codes_iq2_xs(uint64_t q) {
     return grid_4(IQ2_XS_GRID, q & 511, q >> 16 & 511, q >> 32 & 511, q >> 48 & 511);
 }
 
-ALWAYS_INLINE int grid_32(const uint32_t *grid, uint32_t i) {
-    return (int)grid[i];
-}
-
+/* Loads one by one: gathering is slower on most CPUs. */
 ALWAYS_INLINE __m256i codes_iq3_xxs(const uint8_t *q) {
     const uint32_t *g = IQ3_XXS_GRID;
-    return _mm256_setr_epi32(grid_32(g, q[0]), grid_32(g, q[1]), grid_32(g, q[2]), grid_32(g, q[3]),
-                             grid_32(g, q[4]), grid_32(g, q[5]), grid_32(g, q[6]),
-                             grid_32(g, q[7]));
+    return _mm256_setr_epi32((int)g[q[0]], (int)g[q[1]], (int)g[q[2]], (int)g[q[3]], (int)g[q[4]],
+                             (int)g[q[5]], (int)g[q[6]], (int)g[q[7]]);
 }
 
 ALWAYS_INLINE __m256i codes_iq3_s(const uint8_t *q, uint32_t h) {
     const uint32_t *g = IQ3_S_GRID;
-    return _mm256_setr_epi32(grid_32(g, q[0] | (h << 8 & 256)), grid_32(g, q[1] | (h << 7 & 256)),
-                             grid_32(g, q[2] | (h << 6 & 256)), grid_32(g, q[3] | (h << 5 & 256)),
-                             grid_32(g, q[4] | (h << 4 & 256)), grid_32(g, q[5] | (h << 3 & 256)),
-                             grid_32(g, q[6] | (h << 2 & 256)), grid_32(g, q[7] | (h << 1 & 256)));
+    return _mm256_setr_epi32((int)g[q[0] | (h << 8 & 256)], (int)g[q[1] | (h << 7 & 256)],
+                             (int)g[q[2] | (h << 6 & 256)], (int)g[q[3] | (h << 5 & 256)],
+                             (int)g[q[4] | (h << 4 & 256)], (int)g[q[5] | (h << 3 & 256)],
+                             (int)g[q[6] | (h << 2 & 256)], (int)g[q[7] | (h << 1 & 256)]);
 }
 
 /* 8 (grid - 1) +- 1, with 9 added. */
@@ -452,10 +450,6 @@ ALWAYS_INLINE __m256i nibbles_32(const uint8_t *q, int j) {
     return low_nibbles(shifted(load_256(q + (size_t)(j / 2) * 32), j % 2 * 4));
 }
 
-ALWAYS_INLINE float mxfp4_scale(uint8_t e) {
-    return f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
-}
-
 /* u and sign from values of either sign. */
 ALWAYS_INLINE void set_signed(ggml_unit *out, __m256i v) {
     out->u = _mm256_abs_epi8(v);
@@ -471,7 +465,8 @@ ALWAYS_INLINE void unit_iq4(const uint8_t *q, ggml_unit *out) {
 ALWAYS_INLINE void read_unit_of_small(enum ggml_kind kind, const uint8_t *p, int j,
                                       ggml_unit *out) {
     const size_t n = (size_t)j;
-    out->scale = kind == GK_mxfp4 ? _mm256_set1_ps(mxfp4_scale(p[0])) : scale_f16(p);
+    out->scale =
+        kind == GK_mxfp4 ? _mm256_set1_ps(f32_from_bits(MXFP4_SCALE_BITS[p[0]])) : scale_f16(p);
     switch (kind) {
     case GK_q4_1:
         out->min = scale_f16(&((const block_q4_1 *)p)->m);
