@@ -15,7 +15,7 @@ const int8_t FP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -
 
 /* clang-format off */
 
-#define E8M0(e) ((e) < 2 ? 0x00200000u << (e) : ((e) - 1u) << 23)
+#define E8M0(e) ((e) < 2 ? 0x00200000u << ((e) & 1) : ((e) - 1u) << 23)
 #define E8M0_4(e) E8M0(e), E8M0((e) + 1), E8M0((e) + 2), E8M0((e) + 3)
 #define E8M0_16(e) E8M0_4(e), E8M0_4((e) + 4), E8M0_4((e) + 8), E8M0_4((e) + 12)
 #define E8M0_64(e) E8M0_16(e), E8M0_16((e) + 16), E8M0_16((e) + 32), E8M0_16((e) + 48)
