@@ -120,29 +120,31 @@ static int map_classes(class_map *map, const pattern_parsed *p, const char *wher
     return rc;
 }
 
-/* Folds the flat map into pages, equal ones shared. */
+/* Folds the flat map into pages, equal ones shared. Most equal the one before. */
 static int build_pages(text_pattern *p, const uint8_t *of, smoe_error *err) {
     size_t n = 0;
     size_t cap = 0;
     for (size_t i = 0; i < PAGES; i++) {
         const uint8_t *page = of + i * PAGE_CPS;
-        size_t k = n;
-        while (k > 0 && memcmp(p->pages[k - 1], page, PAGE_CPS) != 0) {
-            k--;
-        }
-        if (k == 0) {
-            if (n == cap) {
-                cap = cap ? cap * 2 : 64;
-                void *grown = realloc(p->pages, cap * PAGE_CPS);
-                if (!grown) {
-                    return err_no_memory(err, cap * PAGE_CPS);
-                }
-                p->pages = grown;
+        size_t k = i > 0 ? p->page_of[i - 1] : n;
+        if (k == n || memcmp(p->pages[k], page, PAGE_CPS) != 0) {
+            k = 0;
+            while (k < n && memcmp(p->pages[k], page, PAGE_CPS) != 0) {
+                k++;
             }
-            memcpy(p->pages[n++], page, PAGE_CPS);
-            k = n;
         }
-        p->page_of[i] = (uint16_t)(k - 1);
+        if (k == n && n == cap) {
+            cap = cap ? cap * 2 : 64;
+            void *grown = realloc(p->pages, cap * PAGE_CPS);
+            if (!grown) {
+                return err_no_memory(err, cap * PAGE_CPS);
+            }
+            p->pages = grown;
+        }
+        if (k == n) {
+            memcpy(p->pages[n++], page, PAGE_CPS);
+        }
+        p->page_of[i] = (uint16_t)k;
     }
     return SMOE_OK;
 }

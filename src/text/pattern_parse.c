@@ -18,7 +18,7 @@ enum {
     MAX_GROUP_REPEAT = 16, /* of a group, unless it is unlimited */
     MAX_LENGTH = 4096,     /* of what a limited repeat can match */
     FREE_OPTIONS = 2,      /* optional classes of a top-level branch that are not counted */
-    UNBOUNDED = 1 << 30
+    UNBOUNDED = 1 << 29    /* twice this is still an int32_t */
 };
 
 typedef struct parser {
