@@ -78,7 +78,12 @@ ALWAYS_INLINE void int8_tile(enum int8_kind kind, int n_row, int n_tok, float *y
             act[t] = x + x_stride * (size_t)t;
         }
     }
+    const uint8_t *next = w + w_row_bytes * (size_t)n_row;
     for (size_t b = 0; b < (size_t)n_block; b++) {
+        /* Rows of 1 to 4 KiB end before the hardware has found its stride. */
+        for (int r = 0; r < n_row && n_tok == 1; r++, next += block_bytes) {
+            _mm_prefetch((const char *)next, _MM_HINT_T0);
+        }
         add_block(kind, n_row, n_tok, row, b * block_bytes, act, b * act_per_block, acc);
     }
     for (int r = 0; r < n_row; r++) {
