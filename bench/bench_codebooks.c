@@ -2,9 +2,10 @@
  *
  * Blocks of normal values, a quarter of the blocks heavy-tailed, are quantised with the tables so
  * far: each block with its best sign, each run in it with its best table and scale (tried in a grid
- * and refitted). Then each table value moves to the least-squares optimum over all weights that chose
- * it, each block's error counting relative to its power. This repeats as Lloyd and Max do for one
- * table. The result is scaled so that its largest magnitude fits the integer range, and rounded.
+ * and refitted). Then each table value moves to the least-squares optimum over all weights that
+ * chose it, each block's error counting relative to its power. This repeats as Lloyd and Max do for
+ * one table. The result is scaled so that its largest magnitude fits the integer range, and
+ * rounded.
  *
  * Arithmetic is double and the random numbers are fixed, so every machine prints the same; about
  * a minute.

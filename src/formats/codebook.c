@@ -1,9 +1,9 @@
 /* The value tables of the Q4 and Q2 block types. Part of the file format: never edit them.
  *
  * Where they come from: `smoe-bench codebooks` (bench/bench_codebooks.c) runs the alternation of
- * Lloyd and Max over blocks of normal values, a quarter of them heavy-tailed (Student's t, 6 degrees
- * of freedom), each block with its best scale and, since scales may be negative, its best sign. The
- * results were scaled to the integers below and rounded.
+ * Lloyd and Max over blocks of normal values, a quarter of them heavy-tailed (Student's t, 6
+ * degrees of freedom), each block with its best scale and, since scales may be negative, its best
+ * sign. The results were scaled to the integers below and rounded.
  *
  * All values lie within -64 to 63, so that kernels can add 64 and multiply unsigned by signed bytes
  * without saturation: 127 * 127 * 2 < 2^15.

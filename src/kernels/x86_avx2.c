@@ -57,8 +57,9 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
 #include "kernels/x86_float.h"
 
 /* ---- int8 template. vpmaddubsw adds two products of unsigned and signed bytes in 16 bits. For Q8
- * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64 to
- * 63, so their weights are read with 64 added and 64 times the activations is taken off again. */
+ * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64
+ * to 63, so their weights are read with 64 added and 64 times the activations is taken off again.
+ */
 
 enum { INT8_PREFILL_ROWS = 1 };
 
@@ -169,9 +170,9 @@ static void rms_norm(const float *x, const float *w, float eps, int32_t n, float
     }
 }
 
-/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite), Taylor's
- * polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be subnormal. NaN
- * stays NaN. */
+/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
+ * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
+ * subnormal. NaN stays NaN. */
 static __m256 exp_8(__m256 x) {
     x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
     x = _mm256_min_ps(_mm256_set1_ps(89.0f), x);

@@ -1,6 +1,6 @@
-/* What gains from AVX-512 over AVX2: float products in 16 lanes, and int8 products with vpdpbusd and
- * 32 registers. The int8 code stays at 256 bits, the size of a block. Compiled for F, BW, VL, DQ
- * and VNNI; called only where the CPU has them.
+/* What gains from AVX-512 over AVX2: float products in 16 lanes, and int8 products with vpdpbusd
+ * and 32 registers. The int8 code stays at 256 bits, the size of a block. Compiled for F, BW, VL,
+ * DQ and VNNI; called only where the CPU has them.
  */
 #if defined(__x86_64__)
 
