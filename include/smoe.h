@@ -215,7 +215,8 @@ SMOE_API int smoe_session_sync(smoe_session *session, const int32_t *ids, size_t
                                smoe_error *err) SMOE_MUST_USE;
 /* [vocab_size], borrowed until the next call on the session. */
 SMOE_API const float *smoe_session_logits(const smoe_session *session);
-/* Drops the timeline and computes ids from position 0, handing each row of logits to fn in order. */
+/* Drops the timeline and computes ids from position 0, handing each row of logits to fn in order.
+ */
 typedef bool (*smoe_logits_fn)(void *user, size_t position_tok, const float *logits);
 SMOE_API int smoe_session_score(smoe_session *session, const int32_t *ids, size_t n_id,
                                 smoe_logits_fn fn, void *user, smoe_error *err) SMOE_MUST_USE;
@@ -225,7 +226,7 @@ SMOE_API void smoe_session_cancel(smoe_session *session);
 /* ------------------------------------------------------------------ generation */
 
 typedef struct smoe_sampling {
-    float temperature;        /* 0: greedy, the rest is then unused */
+    float temperature;        /* 0: greedy (after the penalty); the rest is then unused */
     int32_t top_k;            /* 0: off */
     float top_p;              /* 1: off */
     float min_p;              /* 0: off */

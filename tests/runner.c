@@ -1,287 +1,243 @@
-/* The test runner: forks for each test, limits its time, counts. Last line: N passed, N failed. */
+/* The test runner: forks for each test, runs as many at once as there are CPUs, limits their time,
+ * keeps their output together, counts. Last line: N passed, N failed, N skipped.
+ *
+ *     smoe-test [--list] [PATTERN...]
+ *
+ * PATTERN is a part of a test's or a file's name. Tests whose names begin with demo_ run only when
+ * named in full: they exist to fail in front of the harness's own tests.
+ *
+ * Environment: SMOE_TEST_JOBS (tests at once), SMOE_TEST_SLOW (a factor on time limits, for
+ * sanitizers), SMOE_TEST_VERBOSE (show what passing tests print), SMOE_TEST_SEED, SMOE_TEST_ALL and
+ * the permutations of test_apply_permutation. A value that means nothing is refused.
+ */
 #include "test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <poll.h>
+#include <sched.h>
 #include <signal.h>
-#include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_SKIP = 77 };
+#include "harness.h"
+
+enum { EXIT_SKIP = 77, MAX_JOBS = 64, MAX_NAMED = 100, SHOWN_BYTES = 1 << 16 };
+
+/* One running test. */
+typedef struct job {
+    const test_case *test;
+    pid_t pid;
+    double start_s;
+    bool is_late;
+    int out_fd; /* an unlinked file that holds stdout and stderr */
+    char dir[256];
+} job;
+
+typedef struct tally {
+    int n_passed, n_failed, n_skipped;
+    const char *failed[MAX_NAMED];
+} tally;
 
 static test_case *first_test;
-static char dir_path[256];
-static uint64_t rand_state;
-static uint64_t rand_seed = 20261129;
 
+/* Kept in order of file names; inside a file, in order of definition. */
 void test_register(test_case *t) {
     test_case **at = &first_test;
-    while (*at && (strcmp((*at)->file, t->file) < 0)) {
-        at = &(*at)->next;
-    }
-    while (*at && strcmp((*at)->file, t->file) == 0) {
+    while (*at && (strcmp((*at)->file, t->file) <= 0)) {
         at = &(*at)->next;
     }
     t->next = *at;
     *at = t;
 }
 
-void test_fail(const char *file, int line, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fprintf(stderr, "%s:%d: ", file, line);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, " (seed %llu)\n", (unsigned long long)rand_seed);
-    va_end(args);
-    fflush(NULL);
-    _exit(1);
-}
-
-void test_skip(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    fflush(NULL);
-    _exit(EXIT_SKIP);
-}
-
-/* ---- inputs */
-
-const char *test_dir(void) {
-    return dir_path;
-}
-
-static const char *joined(const char *dir, const char *name) {
-    static char path[8][1024];
-    static int next;
-    char *out = path[next++ % 8];
-    snprintf(out, sizeof path[0], "%s/%s", dir, name);
-    return out;
-}
-
-const char *test_path(const char *name) {
-    return joined(dir_path, name);
-}
-
-const char *test_data(const char *name) {
-    return joined("tests/data", name);
-}
-
-const char *test_model(const char *name) {
-    return joined("models", name);
-}
-
-static const char *vectors_dir(void) {
-    const char *dir = getenv("SMOE_VECTORS");
-    return dir && *dir ? dir : "../shared";
-}
-
-bool test_has_vectors(void) {
-    struct stat st;
-    return stat(vectors_dir(), &st) == 0;
-}
-
-const char *test_vectors(const char *name) {
-    const char *path = joined(vectors_dir(), name);
-    struct stat st;
-    if (stat(path, &st) != 0) {
-        SKIP("no %s (set SMOE_VECTORS)", path);
-    }
-    return path;
-}
-
-/* splitmix64 (Steele, Lea, Flood 2014) */
-uint64_t test_rand(void) {
-    uint64_t z = rand_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-float test_uniform(float lo, float hi) {
-    return lo + (hi - lo) * (float)(test_rand() >> 40) * 0x1p-24f;
-}
-
-float test_normal(void) {
-    float u = 1.0f - test_uniform(0, 1);
-    return sqrtf(-2.0f * logf(u)) * cosf(6.2831853f * test_uniform(0, 1));
-}
-
-void *test_guarded(size_t n) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t body = (n + page - 1) / page * page;
-    char *p = mmap(NULL, body + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED || mprotect(p + body, page, PROT_NONE) != 0) {
-        FAIL("no guarded memory of %zu bytes", n);
-    }
-    memset(p, 0xa5, body);
-    return p + body - n;
-}
-
-void test_write_file(const char *path, const void *data, size_t bytes) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0) {
-        FAIL("cannot write %s", path);
-    }
-}
-
-char *test_read_file(const char *path, size_t *bytes) {
-    FILE *f = fopen(path, "rb");
-    if (!f || fseek(f, 0, SEEK_END) != 0) {
-        FAIL("cannot read %s", path);
-    }
-    long n = ftell(f);
-    char *data = malloc((size_t)n + 1);
-    rewind(f);
-    if (!data || fread(data, 1, (size_t)n, f) != (size_t)n) {
-        FAIL("cannot read %s", path);
-    }
-    data[n] = '\0';
-    fclose(f);
-    if (bytes) {
-        *bytes = (size_t)n;
-    }
-    return data;
-}
-
-/* ---- running the program */
-
-static double now_s(void) {
+double harness_now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-test_run test_smoe_argv(const char *const *argv, const char *input) {
-    static int serial;
-    char name[3][64];
-    const char *path[3];
-    test_run run = {0};
-    for (int i = 0; i < 3; i++) {
-        snprintf(name[i], sizeof name[i], "run-%d-%d", serial, i);
-        path[i] = test_path(name[i]);
-    }
-    serial++;
-    test_write_file(path[0], input ? input : "", input ? strlen(input) : 0);
-    double start = now_s();
-    pid_t pid = fork();
-    if (pid == 0) {
-        int in = open(path[0], O_RDONLY);
-        int out = open(path[1], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        int err = open(path[2], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        dup2(in, 0);
-        dup2(out, 1);
-        dup2(err, 2);
-        execv(argv[0], (char *const *)(uintptr_t)argv);
-        _exit(127);
-    }
-    int status = 0;
-    struct rusage use;
-    while (wait4(pid, &status, 0, &use) < 0 && errno == EINTR) {
-    }
-    run.seconds = now_s() - start;
-    run.max_rss_kib = use.ru_maxrss;
-    run.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    run.out = test_read_file(path[1], NULL);
-    run.err = test_read_file(path[2], NULL);
-    return run;
+static void die(const char *what) {
+    perror(what);
+    exit(2);
 }
 
-test_run test_smoe(const char *arg, ...) {
-    const char *argv[64] = {getenv("SMOE_BIN") ? getenv("SMOE_BIN") : "build/smoe"};
-    int n = 1;
-    va_list args;
-    va_start(args, arg);
-    for (const char *a = arg; a && n < 63; a = va_arg(args, const char *)) {
-        argv[n++] = a;
-    }
-    va_end(args);
-    return test_smoe_argv(argv, NULL);
-}
+/* ---- one test */
 
-/* ---- the runner */
-
-static void remove_dir(const char *path) {
-    char command[512];
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    if (system(command) != 0) {
-        fprintf(stderr, "cannot remove %s\n", path);
-    }
-}
-
-static int run_one(const test_case *t) {
-    snprintf(dir_path, sizeof dir_path, "%s/smoe-test-XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(dir_path)) {
-        perror("mkdtemp");
-        return 1;
-    }
-    const char *seed = getenv("SMOE_TEST_SEED");
-    rand_seed = seed ? strtoull(seed, NULL, 0) : rand_seed;
-    rand_state = rand_seed;
+/* In the child: never returns. */
+static void run_test(const job *j) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(j->out_fd, STDOUT_FILENO);
+    dup2(j->out_fd, STDERR_FILENO);
+    close(j->out_fd);
+    harness_begin(j->dir);
+    j->test->fn();
     fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        setpgid(0, 0);
-        t->fn();
-        fflush(NULL);
-        _exit(0);
-    }
-    int status = 0;
-    int factor = getenv("SMOE_TEST_SLOW") ? atoi(getenv("SMOE_TEST_SLOW")) : 1;
-    double end = now_s() + t->limit_s * factor;
-    pid_t got;
-    useconds_t nap_us = 200;
-    while ((got = waitpid(pid, &status, WNOHANG)) == 0 && now_s() < end) {
-        usleep(nap_us);
-        nap_us = nap_us < 5000 ? nap_us * 2 : nap_us;
-    }
-    if (got == 0) {
-        fprintf(stderr, "%s: %s: over its time limit of %d s\n", t->file, t->name, t->limit_s);
-        kill(-pid, SIGKILL);
-        waitpid(pid, &status, 0);
-    }
-    remove_dir(dir_path);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    _exit(0);
 }
+
+static void start(job *j, const test_case *t) {
+    const char *tmp = getenv("TMPDIR");
+    *j = (job){.test = t, .start_s = harness_now_s()};
+    int n = snprintf(j->dir, sizeof j->dir, "%s/smoe-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (n < 0 || (size_t)n >= sizeof j->dir || !mkdtemp(j->dir)) {
+        die("cannot make a folder for a test");
+    }
+    char name[sizeof j->dir + 8];
+    snprintf(name, sizeof name, "%s/output", j->dir);
+    j->out_fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_APPEND, 0600);
+    if (j->out_fd < 0 || unlink(name) != 0) {
+        die("cannot keep the output of a test");
+    }
+    fflush(NULL);
+    j->pid = fork();
+    if (j->pid < 0) {
+        die("fork");
+    }
+    if (j->pid == 0) {
+        run_test(j);
+    }
+    setpgid(j->pid, j->pid); /* here too, so that a kill cannot come too early */
+}
+
+static void show_output(const job *j) {
+    static char text[SHOWN_BYTES];
+    off_t bytes = lseek(j->out_fd, 0, SEEK_END);
+    off_t from = bytes > SHOWN_BYTES ? bytes - SHOWN_BYTES : 0;
+    ssize_t n = pread(j->out_fd, text, sizeof text, from);
+    if (n <= 0) {
+        return;
+    }
+    if (from > 0) {
+        printf("     (only the last %d bytes of its output)\n", SHOWN_BYTES);
+    }
+    fwrite(text, 1, (size_t)n, stdout);
+    if (text[n - 1] != '\n') {
+        putchar('\n');
+    }
+}
+
+static void finish(job *j, int status, tally *sum) {
+    const test_case *t = j->test;
+    kill(-j->pid, SIGKILL); /* whatever the test left running */
+    bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    bool skipped = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIP;
+    printf("%-4s %6.2f s  %s\n",
+           ok        ? "ok"
+           : skipped ? "skip"
+                     : "FAIL",
+           harness_now_s() - j->start_s, t->name);
+    if (!ok || getenv("SMOE_TEST_VERBOSE")) {
+        show_output(j);
+    }
+    if (j->is_late) {
+        printf("%s: %s: over its time limit of %d s\n", t->file, t->name, t->limit_s);
+    } else if (WIFSIGNALED(status)) {
+        printf("%s: %s: ended by signal %d (%s)\n", t->file, t->name, WTERMSIG(status),
+               strsignal(WTERMSIG(status)));
+    }
+    fflush(stdout);
+    close(j->out_fd);
+    harness_remove_dir(j->dir);
+    sum->n_passed += ok;
+    sum->n_skipped += skipped;
+    if (!ok && !skipped) {
+        if (sum->n_failed < MAX_NAMED) {
+            sum->failed[sum->n_failed] = t->name;
+        }
+        sum->n_failed++;
+    }
+    j->pid = 0;
+}
+
+/* ---- all tests */
 
 static bool wanted(const test_case *t, int argc, char **argv) {
+    bool is_demo = strncmp(t->name, "demo_", 5) == 0;
     for (int i = 1; i < argc; i++) {
-        if (strstr(t->name, argv[i]) || strstr(t->file, argv[i])) {
+        if (is_demo ? strcmp(t->name, argv[i]) == 0
+                    : strstr(t->name, argv[i]) || strstr(t->file, argv[i])) {
             return true;
         }
     }
-    return argc < 2;
+    return argc < 2 && !is_demo;
+}
+
+static int cpus(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* Collects what has ended and kills what is late; returns how many tests still run. */
+static int reap(job *jobs, int n_job, int slow, tally *sum) {
+    int n_running = 0;
+    for (int i = 0; i < n_job; i++) {
+        job *j = &jobs[i];
+        int status = 0;
+        if (j->pid == 0) {
+            continue;
+        }
+        pid_t got = waitpid(j->pid, &status, WNOHANG);
+        if (got == j->pid) {
+            finish(j, status, sum);
+            continue;
+        }
+        n_running++;
+        if (!j->is_late && harness_now_s() - j->start_s > j->test->limit_s * (double)slow) {
+            j->is_late = true;
+            kill(-j->pid, SIGKILL);
+        }
+    }
+    return n_running;
+}
+
+static void run_all(int argc, char **argv, tally *sum) {
+    static job jobs[MAX_JOBS];
+    int n_cpu = cpus();
+    int n_job =
+        (int)harness_env_int("SMOE_TEST_JOBS", 1, MAX_JOBS, n_cpu < MAX_JOBS ? n_cpu : MAX_JOBS);
+    int slow = (int)harness_env_int("SMOE_TEST_SLOW", 1, 1000, 1);
+    const test_case *next = first_test;
+    useconds_t nap_us = 200;
+    for (;;) {
+        for (int i = 0; i < n_job && next; i++) {
+            while (next && !wanted(next, argc, argv)) {
+                next = next->next;
+            }
+            if (next && jobs[i].pid == 0) {
+                start(&jobs[i], next);
+                next = next->next;
+                nap_us = 200;
+            }
+        }
+        if (reap(jobs, n_job, slow, sum) == 0 && !next) {
+            return;
+        }
+        usleep(nap_us);
+        nap_us = nap_us < 5000 ? nap_us * 2 : nap_us;
+    }
 }
 
 int main(int argc, char **argv) {
-    int n_passed = 0, n_failed = 0, n_skipped = 0;
-    for (const test_case *t = first_test; t; t = t->next) {
-        if (!wanted(t, argc, argv)) {
-            continue;
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (const test_case *t = first_test; t; t = t->next) {
+            printf("%s: %s\n", t->file, t->name);
         }
-        double start = now_s();
-        int rc = run_one(t);
-        const char *verdict = rc == 0 ? "ok" : rc == EXIT_SKIP ? "skip" : "FAIL";
-        n_passed += rc == 0;
-        n_skipped += rc == EXIT_SKIP;
-        n_failed += rc != 0 && rc != EXIT_SKIP;
-        if (rc > 128) {
-            fprintf(stderr, "%s: %s: ended by signal %d\n", t->file, t->name, rc - 128);
-        }
-        printf("%-4s %6.2f s  %s\n", verdict, now_s() - start, t->name);
+        return 0;
     }
-    printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
-    return n_failed || n_passed == 0 ? 1 : 0;
+    harness_check_environment();
+    tally sum = {0};
+    run_all(argc, argv, &sum);
+    for (int i = 0; i < sum.n_failed && i < MAX_NAMED; i++) {
+        printf("%s%s%s", i == 0 ? "failed: " : " ", sum.failed[i],
+               i + 1 == sum.n_failed ? "\n"
+               : i + 1 == MAX_NAMED  ? " …\n"
+                                     : "");
+    }
+    printf("%d passed, %d failed, %d skipped\n", sum.n_passed, sum.n_failed, sum.n_skipped);
+    return sum.n_failed || sum.n_passed + sum.n_skipped == 0 ? 1 : 0;
 }

@@ -2,9 +2,10 @@
  *
  *     TEST(ring_evicts_oldest) { CHECK_INT(ring_count(r), 3); }
  *
- * A test ends at its first failed check. SKIP(...) ends it as skipped. Tests may leave memory and
- * files behind only inside test_dir(), which is removed after each test. The runner takes
- * substrings of test names as arguments.
+ * A test ends at its first failed check. SKIP(...) ends it as skipped. Tests may leave files behind
+ * only inside test_dir(), which is removed after each test; processes they leave are killed.
+ * Several tests run at once, and what a test prints is shown when it fails. See runner.c for
+ * arguments and environment.
  */
 #ifndef SMOE_TESTS_TEST_H
 #define SMOE_TESTS_TEST_H
@@ -99,9 +100,12 @@ void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2), nor
 const char *test_dir(void);
 /* test_dir()/name, in one of eight rotating static buffers. */
 const char *test_path(const char *name);
-/* The folder of committed test data (tests/data) and of bundled models (models/), joined with name. */
+/* The folder of committed test data (tests/data), and of bundled models (models/), joined with
+ * name. */
 const char *test_data(const char *name);
 const char *test_model(const char *name);
+/* The folder of the test program (build/, build/asan/, …), joined with name. */
+const char *test_built(const char *name);
 /* The full vectors: $SMOE_VECTORS or ../shared when that is there, joined with name; SKIPs the test
  * when absent. */
 const char *test_vectors(const char *name);
@@ -120,6 +124,19 @@ void test_write_file(const char *path, const void *data, size_t bytes);
 /* malloc'ed, NUL-terminated; fails the test when unreadable. */
 char *test_read_file(const char *path, size_t *bytes);
 
+/* ---- permutations: make check-all runs the tests again with these in the environment */
+
+/* Puts SMOE_TEST_THREADS=N, SMOE_TEST_IO=uring|threads, SMOE_TEST_ISA=portable|avx2|avx512 and
+ * SMOE_TEST_CHUNK=N into the options, where set; the rest stays as it is. For tests that do not
+ * themselves compare such choices. */
+void test_apply_permutation(smoe_model_options *options);
+/* SMOE_TEST_RING=floor: the test should open its models with a ring of one token cycle. */
+bool test_ring_floor(void);
+/* SMOE_TEST_ALL=1: time does not matter; try every case instead of a sample. */
+bool test_thorough(void);
+/* A sanitizer or emulator stretches time: take a smaller sample. */
+bool test_is_slow(void);
+
 /* ---- running the program */
 
 typedef struct test_run {
@@ -130,20 +147,29 @@ typedef struct test_run {
     long max_rss_kib;
 } test_run;
 
-/* Runs $SMOE_BIN with these arguments (NULL-terminated), standard input empty. */
+/* Runs $SMOE_BIN (or test_built("smoe")) with these arguments (NULL-terminated), standard input
+ * empty. */
 test_run test_smoe(const char *arg, ...) __attribute__((sentinel));
+/* Any program: argv[0] is its path; input (NULL: empty) is its standard input. */
 test_run test_smoe_argv(const char *const *argv, const char *input);
 
-/* ---- allocation guard (tests/alloc_guard.c): the test binary's malloc counts and can refuse */
+/* ---- allocation guard (tests/alloc_guard.c): the test program's malloc counts and can refuse
+ *
+ * Covers malloc, calloc, realloc, reallocarray, aligned_alloc, posix_memalign, memalign, valloc
+ * and anonymous mmap, called from the library, the tests or other libraries, on any thread. */
 
-/* Whether the guard is compiled in (not under sanitizers). */
+/* Whether the guard is compiled in: with glibc, not under Address-, Thread- or MemorySanitizer.
+ * Where it is not, nothing is counted and nothing fails. */
 bool alloc_guard_active(void);
-/* While forbidden, any allocation on any thread is recorded as a failure. */
+/* While forbidden, any allocation on any thread is recorded as a violation (and succeeds). The
+ * first one's backtrace is printed when the test then fails. */
 void alloc_guard_forbid(bool on);
 uint64_t alloc_guard_violations(void);
-/* The n-th allocation from now (1 = the next) and all after it fail; 0: none. */
+/* The n-th allocation from now (1 = the next) and all after it fail with ENOMEM; 0: none. */
 void alloc_guard_fail_at(uint64_t n);
 /* Whether an allocation has been refused since alloc_guard_fail_at. */
 bool alloc_guard_has_failed(void);
+/* Allocations so far, whatever became of them. */
+uint64_t alloc_guard_count(void);
 
 #endif

@@ -199,6 +199,9 @@ static int check_unique(struct json_object *root, const char *text, size_t bytes
                         smoe_error *err) {
     scan s = {.text = text, .bytes = bytes, .label = label};
     size_t inner = 0;
+    if (!json_object_is_type(root, json_type_object)) {
+        return SMOE_OK;
+    }
     size_t n = count_keys(&s, &inner, SCAN_UNIQUE_DEPTH);
     if (n != keys_of(root) || inner != keys_at_level_2(root)) {
         return duplicate_error(label, err, text, bytes);
@@ -305,8 +308,11 @@ int json_value_int(struct json_object *value, const char *label, const char *wha
         return err_set(err, SMOE_ERR_FORMAT, "%s: %s must be an integer", label, what);
     }
     int64_t v = json_object_get_int64(value);
-    /* json-c saturates larger numbers to the ends of the range */
-    if (v < min || v > max || v == INT64_MAX || v == INT64_MIN) {
+    if (v == INT64_MAX || v == INT64_MIN) {
+        /* json-c saturates larger numbers to the ends of the range, so v says nothing */
+        return err_set(err, SMOE_ERR_FORMAT, "%s: %s is out of range", label, what);
+    }
+    if (v < min || v > max) {
         return err_set(err, SMOE_ERR_FORMAT,
                        v < min && min == 1 ? "%s: %s is %lld but must be at least %lld"
                                            : "%s: %s is %lld, out of range (%lld to %lld)",

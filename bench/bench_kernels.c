@@ -1,0 +1,207 @@
+/* Matrix products against the memory they read.
+ *
+ * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside a plain read of
+ * the same memory in the same run. 64 tokens: in GOP/s (a multiply and an add are two). Best of a
+ * few repetitions, since other work on the machine only ever slows one down.
+ *
+ * smoe-bench kernels [VARIANT [TYPE]]
+ */
+#include "bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "kernels/kernels.h"
+#include "sculptor/quantise.h"
+
+enum { N_COL = 4096, ROWS_A_TASK = 32, REPEATS = 4, PREFILL_TOK = 64, PREFILL_ROWS = 1024 };
+static const size_t WEIGHT_BYTES = (size_t)256 << 20;
+
+typedef struct product {
+    matmul_fn *fn;
+    const uint8_t *w;
+    size_t w_row_bytes;
+    int32_t n_row;
+    const void *x;
+    size_t x_stride;
+    int32_t n_tok;
+    float *y;
+} product;
+
+typedef struct bench_state {
+    uint8_t *weights;   /* WEIGHT_BYTES */
+    float *x;           /* [PREFILL_TOK][N_COL] */
+    act_q8 *x_q8;       /* [PREFILL_TOK][act_row_blocks(N_COL)] */
+    float *y;           /* large enough for either shape */
+    uint64_t *read_sum; /* one for each task of a plain read, so that it is not optimised away */
+    pool *threads[2];   /* of one and of two threads */
+} bench_state;
+
+static void product_task(void *job, int32_t task, int32_t thread) {
+    (void)thread;
+    const product *p = job;
+    int32_t first = task * ROWS_A_TASK;
+    int32_t n = p->n_row - first < ROWS_A_TASK ? p->n_row - first : ROWS_A_TASK;
+    p->fn(p->y + first, (size_t)p->n_row, p->w + p->w_row_bytes * (size_t)first, p->w_row_bytes, n,
+          N_COL, p->x, p->x_stride, p->n_tok);
+}
+
+static const size_t READ_TASK_BYTES = (size_t)1 << 20;
+
+static void read_task(void *job, int32_t task, int32_t thread) {
+    (void)thread;
+    typedef uint64_t lanes __attribute__((vector_size(16), aligned(16)));
+    const bench_state *s = job;
+    const lanes *p = (const lanes *)(const void *)(s->weights + READ_TASK_BYTES * (size_t)task);
+    lanes a = {0}, b = {0}, c = {0}, d = {0};
+    for (size_t i = 0; i < READ_TASK_BYTES / sizeof *p; i += 4) {
+        a += p[i];
+        b += p[i + 1];
+        c += p[i + 2];
+        d += p[i + 3];
+    }
+    a += b + c + d;
+    s->read_sum[task] = a[0] + a[1];
+}
+
+/* Seconds of the fastest of REPEATS runs. */
+static double best_s(pool *threads, pool_fn fn, void *job, int32_t n_task) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < REPEATS; i++) {
+        uint64_t start = now_ns();
+        pool_run(threads, fn, job, n_task);
+        uint64_t took = now_ns() - start;
+        best = took < best ? took : best;
+    }
+    return (double)best * 1e-9;
+}
+
+/* Repeats one quantised row over all of the weights' memory. Returns the number of rows. */
+static int32_t fill_weights(bench_state *s, dtype type, size_t row_bytes) {
+    int32_t n_row = (int32_t)(WEIGHT_BYTES / row_bytes);
+    if (!quantise_row(type, s->x, N_COL, s->weights)) {
+        return 0;
+    }
+    for (int32_t r = 1; r < n_row; r++) {
+        memcpy(s->weights + row_bytes * (size_t)r, s->weights, row_bytes);
+    }
+    return n_row;
+}
+
+static void bench_type(bench_state *s, const kernels *k, dtype type, bool q8, const double *read) {
+    size_t row_bytes = dtype_row_bytes(type, N_COL);
+    product p = {
+        .fn = q8 ? k->mm_q8[type] : k->mm_f32[type],
+        .w = s->weights,
+        .w_row_bytes = row_bytes,
+        .n_row = fill_weights(s, type, row_bytes),
+        .x = q8 ? (const void *)s->x_q8 : (const void *)s->x,
+        .x_stride = q8 ? act_row_blocks(N_COL) : N_COL,
+        .n_tok = 1,
+        .y = s->y,
+    };
+    printf("%-9s %-5s %-4s", k->name, dtype_get(type)->name, q8 ? "q8" : "f32");
+    for (int i = 0; i < 2; i++) {
+        int32_t n_task = (p.n_row + ROWS_A_TASK - 1) / ROWS_A_TASK;
+        double rate = (double)p.n_row * (double)row_bytes /
+                      best_s(s->threads[i], product_task, &p, n_task) * 1e-9;
+        printf("  %6.2f %4.0f%%", rate, 100 * rate / read[i]);
+    }
+    p.n_tok = PREFILL_TOK;
+    p.n_row = PREFILL_ROWS;
+    for (int i = 0; i < 2; i++) {
+        double ops = 2.0 * PREFILL_TOK * PREFILL_ROWS * N_COL;
+        printf("  %8.1f",
+               ops / best_s(s->threads[i], product_task, &p, PREFILL_ROWS / ROWS_A_TASK) * 1e-9);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static int open_state(bench_state *s, smoe_error *err) {
+    uint64_t sum_n = WEIGHT_BYTES / READ_TASK_BYTES;
+    uint64_t y_n = WEIGHT_BYTES / dtype_row_bytes(DT_Q2, N_COL) + 1;
+    void *base = NULL;
+    int rc = mem_map(&base, WEIGHT_BYTES, err);
+    s->weights = base;
+    s->x = aligned_alloc(64, (size_t)PREFILL_TOK * N_COL * sizeof *s->x);
+    s->x_q8 = aligned_alloc(64, PREFILL_TOK * act_row_blocks(N_COL) * sizeof *s->x_q8);
+    y_n = y_n < PREFILL_TOK * PREFILL_ROWS ? PREFILL_TOK * PREFILL_ROWS : y_n;
+    s->y = aligned_alloc(64, round_up(y_n * sizeof *s->y, 64));
+    s->read_sum = calloc(sum_n, sizeof *s->read_sum);
+    if (rc == SMOE_OK && (!s->x || !s->x_q8 || !s->y || !s->read_sum)) {
+        rc = err_no_memory(err, y_n * sizeof *s->y);
+    }
+    for (int32_t i = 0; rc == SMOE_OK && i < 2; i++) {
+        rc = pool_open(&s->threads[i], i + 1, err);
+    }
+    return rc;
+}
+
+static void close_state(bench_state *s) {
+    mem_unmap(s->weights, WEIGHT_BYTES);
+    free(s->x);
+    free(s->x_q8);
+    free(s->y);
+    free(s->read_sum);
+    pool_close(s->threads[0]);
+    pool_close(s->threads[1]);
+}
+
+static bool wanted(const char *name, int argc, char **argv, int i) {
+    return argc <= i || strcmp(argv[i], name) == 0;
+}
+
+static void bench_all(bench_state *s, int argc, char **argv) {
+    double read[2];
+    memset(s->weights, 1, WEIGHT_BYTES);
+    for (int i = 0; i < 2; i++) {
+        read[i] = (double)WEIGHT_BYTES * 1e-9 /
+                  best_s(s->threads[i], read_task, s, (int32_t)(WEIGHT_BYTES / READ_TASK_BYTES));
+    }
+    printf("plain memory read: %.2f GB/s with 1 thread, %.2f GB/s with 2; %d CPUs\n", read[0],
+           read[1], cpu_count());
+    printf("%-20s  %s  %s\n", "", "1 token: GB/s, share of read", "64 tokens: GOP/s");
+    printf("%-9s %-5s %-4s  %-12s  %-12s  %8s  %8s\n", "variant", "type", "act", "1 thread",
+           "2 threads", "1 thread", "2");
+    static const dtype types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8, DT_Q4, DT_Q2};
+    for (int v = 0; kernels_variant(v); v++) {
+        const kernels *k = kernels_variant(v);
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+            if (!wanted(k->name, argc, argv, 0) ||
+                !wanted(dtype_get(types[i])->name, argc, argv, 1)) {
+                continue;
+            }
+            if (k->mm_q8[types[i]]) {
+                bench_type(s, k, types[i], true, read);
+            }
+            bench_type(s, k, types[i], false, read);
+        }
+    }
+}
+
+int bench_kernels(int argc, char **argv) {
+    bench_state s = {0};
+    smoe_error err;
+    if (open_state(&s, &err) != SMOE_OK) {
+        fprintf(stderr, "smoe-bench: %s\n", err.text);
+        close_state(&s);
+        return 1;
+    }
+    uint32_t seed = 1;
+    for (size_t i = 0; i < (size_t)PREFILL_TOK * N_COL; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        s.x[i] = (float)(int32_t)seed * 0x1p-31f;
+    }
+    for (size_t t = 0; t < PREFILL_TOK; t++) {
+        kernels_variant(0)->quantize_act(s.x + t * N_COL, N_COL,
+                                         s.x_q8 + t * act_row_blocks(N_COL));
+    }
+    bench_all(&s, argc, argv);
+    close_state(&s);
+    return 0;
+}

@@ -1,0 +1,225 @@
+/* smoe chat: a conversation in the terminal. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/line.h"
+
+typedef struct chat {
+    smoe_model *model;
+    smoe_session *session;
+    smoe_sampling sampling;
+    int32_t max_tok;
+    option_list stop;
+    bool stats;
+    smoe_message *message; /* [n_message]; contents and roles owned */
+    size_t n_message;
+    size_t n_system; /* 1 when a system message stands first */
+} chat;
+
+static int add_message(chat *c, const char *role, const char *content, size_t bytes) {
+    smoe_message *grown = realloc(c->message, (c->n_message + 1) * sizeof *grown);
+    if (!grown) {
+        return -1;
+    }
+    c->message = grown;
+    char *copy = mem_copy_text(content, bytes);
+    if (!copy) {
+        return -1;
+    }
+    c->message[c->n_message++] = (smoe_message){role, copy};
+    return 0;
+}
+
+static void drop_messages(chat *c, size_t keep) {
+    while (c->n_message > keep) {
+        free((void *)(uintptr_t)c->message[--c->n_message].content);
+    }
+}
+
+static bool print_token(void *user, int32_t id, const char *text, size_t bytes) {
+    byte_buf *answer = user;
+    (void)id;
+    fwrite(text, 1, bytes, stdout);
+    fflush(stdout);
+    return buf_append(answer, text, bytes, NULL) != SMOE_OK;
+}
+
+/* Answers the last user message. Ctrl-C ends the answer, which then stands as far as it came. */
+static int answer(chat *c) {
+    smoe_error err;
+    int32_t *ids;
+    size_t n_id;
+    byte_buf text = {.max_bytes = SIZE_MAX / 2};
+    int rc = smoe_chat_tokens(smoe_model_tokenizer(c->model), c->message, c->n_message, true, &ids,
+                              &n_id, &err);
+    if (rc != SMOE_OK) {
+        return fail(&err);
+    }
+    smoe_generate_options o = {.sampling = c->sampling,
+                               .max_tok = c->max_tok,
+                               .stop = c->stop.item,
+                               .n_stop = c->stop.n_item,
+                               .on_token = print_token,
+                               .user = &text};
+    smoe_model_stats_reset(c->model);
+    interrupt_begin(c->session);
+    rc = smoe_generate(c->session, ids, n_id, &o, NULL, NULL, NULL, &err);
+    bool stopped = interrupt_end();
+    smoe_free(ids);
+    c->sampling.seed++; /* another turn, another draw; still a function of --seed */
+    puts(stopped ? " [stopped]" : "");
+    if (rc == SMOE_OK || stopped) {
+        add_message(c, "assistant", text.data ? text.data : "", text.bytes);
+        if (c->stats) {
+            fflush(stdout);
+            print_stats(c->model);
+        }
+        rc = 0;
+    } else {
+        if (rc == SMOE_ERR_CONTEXT) {
+            fputs("smoe: the conversation fills the context; /clear starts a new one, --ctx "
+                  "raises the limit\n",
+                  stderr);
+        } else {
+            fail(&err);
+        }
+        drop_messages(c, c->n_message - 1); /* the question has no answer */
+    }
+    buf_free(&text);
+    return rc ? 1 : 0;
+}
+
+static void print_help(void) {
+    puts("/help          this list\n"
+         "/clear         forget the conversation\n"
+         "/system TEXT   start anew with this system message (none: without one)\n"
+         "/stats         print statistics of the last answer\n"
+         "/exit          leave (so does Ctrl-D)\n"
+         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next.");
+}
+
+/* Returns false for /exit. */
+static bool obey(chat *c, const char *line) {
+    if (strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0) {
+        return false;
+    }
+    if (strcmp(line, "/help") == 0) {
+        print_help();
+    } else if (strcmp(line, "/clear") == 0) {
+        drop_messages(c, c->n_system);
+        puts("The conversation is forgotten.");
+    } else if (strcmp(line, "/stats") == 0) {
+        fflush(stdout);
+        print_stats(c->model);
+    } else if (strncmp(line, "/system", 7) == 0 && (line[7] == ' ' || !line[7])) {
+        drop_messages(c, 0);
+        c->n_system = line[7] && add_message(c, "system", line + 8, strlen(line + 8)) == 0;
+        puts("The conversation starts anew.");
+    } else {
+        printf("%s is no command; /help lists them\n", line);
+    }
+    return true;
+}
+
+/* One message: a line, or several joined where a line ends with a backslash. NULL at the end of
+ * input; the caller frees. */
+static char *read_message(void) {
+    byte_buf b = {.max_bytes = 1u << 24};
+    const char *prompt = "> ";
+    for (;;) {
+        char *line = line_read(prompt);
+        size_t n = line ? strlen(line) : 0;
+        bool more = n > 0 && line[n - 1] == '\\';
+        if (!line && b.bytes == 0) {
+            buf_free(&b);
+            return NULL;
+        }
+        if (line) {
+            if (b.bytes) {
+                buf_append(&b, "\n", 1, NULL);
+            }
+            buf_append(&b, line, more ? n - 1 : n, NULL);
+        }
+        free(line);
+        if (!more) {
+            return b.data;
+        }
+        prompt = ". ";
+    }
+}
+
+static int converse(chat *c) {
+    int failures = 0;
+    char *text;
+    while ((text = read_message())) {
+        if (text[0] == '/') {
+            bool go_on = obey(c, text);
+            free(text);
+            if (!go_on) {
+                break;
+            }
+            continue;
+        }
+        if (text[0] && add_message(c, "user", text, strlen(text)) == 0) {
+            failures = answer(c);
+        }
+        free(text);
+    }
+    return failures;
+}
+
+static int run(const command *self, int argc, char **argv) {
+    model_flags flags = {0};
+    sampling_flags sampling = {0};
+    chat c = {.max_tok = -1};
+    const char *path = NULL;
+    const char *system = NULL;
+    const option own[] = {
+        {OPTION_TEXT, 's', "system", "TEXT", &system, 0, 0, "a system message", NULL},
+        {OPTION_INT, 'n', "tokens", "N", &c.max_tok, -1, INT32_MAX,
+         "longest answer (default: what the context leaves)", NULL},
+        {OPTION_LIST, 0, "stop", "TEXT", &c.stop, 0, 0,
+         "end an answer before this text; may be given several times", NULL},
+        {OPTION_FLAG, 0, "stats", NULL, &c.stats, 0, 0, "print statistics after each answer", NULL},
+        {0}};
+    const option *const tables[] = {own, sampling_option_rows(&sampling), model_option_rows(&flags),
+                                    NULL};
+    int rc = options_parse(self, tables, argc, argv, &path);
+    if (rc) {
+        return rc < 0;
+    }
+    rc = open_model(path, &flags, &c.model, &c.session);
+    if (rc) {
+        return rc;
+    }
+    if (!smoe_model_tokenizer(c.model)) {
+        rc = fail_text("chat: this model has no tokenizer");
+    } else {
+        c.sampling = resolve_sampling(c.model, &sampling);
+        c.n_system = system && add_message(&c, "system", system, strlen(system)) == 0;
+        if (line_is_terminal()) {
+            puts("/help lists commands, Ctrl-D leaves.");
+        }
+        line_open();
+        rc = converse(&c);
+        line_close();
+    }
+    drop_messages(&c, 0);
+    free(c.message);
+    close_model(c.model, c.session);
+    return rc;
+}
+
+const command command_chat = {.name = "chat",
+                              .arguments = "MODEL",
+                              .summary = "talk with a model",
+                              .n_argument = 1,
+                              .run = run};

@@ -1,0 +1,179 @@
+/* smoe run: continue a prompt. */
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+
+typedef struct run_flags {
+    model_flags model;
+    sampling_flags sampling;
+    const char *prompt, *prompt_file, *ids;
+    int32_t max_tok;
+    option_list stop;
+    bool special, ignore_end, json, stats;
+} run_flags;
+
+typedef struct printer {
+    bool json; /* keep the text for the JSON value instead of printing it */
+    byte_buf text;
+} printer;
+
+static bool print_token(void *user, int32_t id, const char *text, size_t bytes) {
+    printer *p = user;
+    (void)id;
+    if (p->json) {
+        return buf_append(&p->text, text, bytes, NULL) != SMOE_OK;
+    }
+    fwrite(text, 1, bytes, stdout);
+    fflush(stdout);
+    return ferror(stdout) != 0;
+}
+
+/* The prompt's ids from whichever of the three options was given. */
+static int prompt_ids(const run_flags *f, const smoe_model *model, int32_t **ids, size_t *n_id,
+                      smoe_error *err) {
+    char *text = NULL;
+    size_t bytes = 0;
+    int rc;
+    if ((f->prompt != NULL) + (f->prompt_file != NULL) + (f->ids != NULL) != 1) {
+        return err_set(err, SMOE_ERR_ARGUMENT,
+                       "give the prompt by exactly one of --prompt, --prompt-file and --ids");
+    }
+    if (f->ids) {
+        return parse_ids(f->ids, strlen(f->ids), "--ids", ids, n_id, err);
+    }
+    if (!smoe_model_tokenizer(model)) {
+        return err_set(err, SMOE_ERR_ARGUMENT,
+                       "this model has no tokenizer; give token ids with --ids");
+    }
+    if (f->prompt) {
+        return smoe_tokenize(smoe_model_tokenizer(model), f->prompt, strlen(f->prompt), f->special,
+                             ids, n_id, err);
+    }
+    rc = read_input(f->prompt_file, &text, &bytes, err);
+    if (rc == SMOE_OK) {
+        rc = smoe_tokenize(smoe_model_tokenizer(model), text, bytes, f->special, ids, n_id, err);
+    }
+    free(text);
+    return rc;
+}
+
+static struct json_object *id_array(const int32_t *ids, size_t n) {
+    struct json_object *a = json_object_new_array();
+    for (size_t i = 0; i < n; i++) {
+        json_object_array_add(a, json_object_new_int(ids[i]));
+    }
+    return a;
+}
+
+static void print_result(const smoe_model *model, const smoe_sampling *sampling,
+                         const int32_t *prompt, size_t n_prompt, const int32_t *ids, size_t n_id,
+                         const printer *p, const char *finish) {
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "prompt_ids", id_array(prompt, n_prompt));
+    json_object_object_add(o, "ids", id_array(ids, n_id));
+    json_object_object_add(
+        o, "text",
+        json_object_new_string_len(p->text.data ? p->text.data : "", (int)p->text.bytes));
+    json_object_object_add(o, "finish", json_object_new_string(finish));
+    json_object_object_add(o, "seed", json_object_new_uint64(sampling->seed));
+    json_object_object_add(o, "stats", stats_json(model));
+    print_json(o);
+}
+
+static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
+    static const char *const finish_name[] = {"length", "end", "stop"};
+    smoe_error err;
+    smoe_finish finish = SMOE_FINISH_LENGTH;
+    int32_t *prompt = NULL;
+    int32_t *ids = NULL;
+    size_t n_prompt = 0;
+    size_t n_id = 0;
+    printer p = {.json = f->json, .text = {.max_bytes = SIZE_MAX / 2}};
+    smoe_sampling sampling = resolve_sampling(model, &f->sampling);
+    if (prompt_ids(f, model, &prompt, &n_prompt, &err) != SMOE_OK) {
+        return fail(&err);
+    }
+    if (!f->json && f->prompt) {
+        fputs(f->prompt, stdout);
+        fflush(stdout);
+    }
+    smoe_generate_options o = {.sampling = sampling,
+                               .max_tok = f->max_tok,
+                               .ignore_end = f->ignore_end,
+                               .stop = f->stop.item,
+                               .n_stop = f->stop.n_item,
+                               .on_token = print_token,
+                               .user = &p};
+    interrupt_begin(session);
+    int rc = smoe_generate(session, prompt, n_prompt, &o, &ids, &n_id, &finish, &err);
+    bool stopped = interrupt_end();
+    if (f->json && (rc == SMOE_OK || stopped)) {
+        print_result(model, &sampling, prompt, n_prompt, ids, n_id, &p,
+                     stopped ? "interrupted" : finish_name[finish]);
+    } else if (rc == SMOE_OK || stopped) {
+        putchar('\n');
+        if (!smoe_model_tokenizer(model)) {
+            for (size_t i = 0; i < n_id; i++) {
+                printf("%d%c", ids[i], i + 1 == n_id ? '\n' : ' ');
+            }
+        }
+    } else if (!f->json && f->prompt) {
+        putchar('\n');
+    }
+    if (f->stats && (rc == SMOE_OK || stopped)) {
+        fflush(stdout);
+        fprintf(stderr, "seed     %llu\n", (unsigned long long)sampling.seed);
+        print_stats(model);
+    }
+    free(prompt);
+    smoe_free(ids);
+    buf_free(&p.text);
+    return rc == SMOE_OK ? 0 : stopped ? EXIT_STOPPED : fail(&err);
+}
+
+static int run(const command *self, int argc, char **argv) {
+    run_flags f = {.max_tok = 256};
+    smoe_model *model;
+    smoe_session *session;
+    const char *path = NULL;
+    const option own[] = {
+        {OPTION_TEXT, 'p', "prompt", "TEXT", &f.prompt, 0, 0, "the text to continue", NULL},
+        {OPTION_TEXT, 'f', "prompt-file", "FILE", &f.prompt_file, 0, 0,
+         "read the prompt from a file (-: standard input)", NULL},
+        {OPTION_TEXT, 0, "ids", "LIST", &f.ids, 0, 0, "the prompt as token ids: 12,7,3052", NULL},
+        {OPTION_INT, 'n', "tokens", "N", &f.max_tok, -1, INT32_MAX,
+         "tokens to generate at most (default: 256; -1: until the context is full)", NULL},
+        {OPTION_LIST, 0, "stop", "TEXT", &f.stop, 0, 0,
+         "end before this text; may be given several times", NULL},
+        {OPTION_FLAG, 0, "special", NULL, &f.special, 0, 0,
+         "read control tokens such as <|im_end|> in the prompt as such", NULL},
+        {OPTION_FLAG, 0, "ignore-end", NULL, &f.ignore_end, 0, 0,
+         "go on past the model's end tokens", NULL},
+        {OPTION_FLAG, 0, "json", NULL, &f.json, 0, 0,
+         "print one JSON object with ids, text and statistics", NULL},
+        {OPTION_FLAG, 0, "stats", NULL, &f.stats, 0, 0, "print statistics on stderr", NULL},
+        {0}};
+    const option *const tables[] = {own, sampling_option_rows(&f.sampling),
+                                    model_option_rows(&f.model), NULL};
+    int rc = options_parse(self, tables, argc, argv, &path);
+    if (rc) {
+        return rc < 0;
+    }
+    rc = open_model(path, &f.model, &model, &session);
+    if (rc == 0) {
+        rc = generate(&f, model, session);
+        close_model(model, session);
+    }
+    return rc;
+}
+
+const command command_run = {.name = "run",
+                             .arguments = "MODEL",
+                             .summary = "continue a prompt",
+                             .n_argument = 1,
+                             .run = run};

@@ -1,0 +1,107 @@
+/* smoe tokenize: text to ids and back. */
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/common.h"
+
+static int print_ids(const smoe_tokenizer *t, const char *text, size_t bytes, bool special,
+                     bool json, smoe_error *err) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    char *decoded = NULL;
+    size_t decoded_bytes = 0;
+    int rc = smoe_tokenize(t, text, bytes, special, &ids, &n, err);
+    if (rc == SMOE_OK && json) {
+        rc = smoe_detokenize(t, ids, n, true, &decoded, &decoded_bytes, err);
+    }
+    if (rc == SMOE_OK && json) {
+        struct json_object *o = json_object_new_object();
+        struct json_object *a = json_object_new_array();
+        for (size_t i = 0; i < n; i++) {
+            json_object_array_add(a, json_object_new_int(ids[i]));
+        }
+        json_object_object_add(o, "ids", a);
+        json_object_object_add(o, "decoded",
+                               json_object_new_string_len(decoded, (int)decoded_bytes));
+        print_json(o);
+    } else if (rc == SMOE_OK) {
+        for (size_t i = 0; i < n; i++) {
+            printf("%s%d", i ? " " : "", ids[i]);
+        }
+        putchar('\n');
+    }
+    smoe_free(ids);
+    smoe_free(decoded);
+    return rc;
+}
+
+static int print_text(const smoe_tokenizer *t, const char *list, smoe_error *err) {
+    int32_t *ids;
+    size_t n;
+    char *text;
+    size_t bytes;
+    int rc = parse_ids(list, strlen(list), "--ids", &ids, &n, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    rc = smoe_detokenize(t, ids, n, true, &text, &bytes, err);
+    if (rc == SMOE_OK) {
+        fwrite(text, 1, bytes, stdout);
+        putchar('\n');
+        smoe_free(text);
+    }
+    free(ids);
+    return rc;
+}
+
+static int run(const command *self, int argc, char **argv) {
+    smoe_error err;
+    smoe_tokenizer *t;
+    const char *path = NULL;
+    const char *text = NULL;
+    const char *file = NULL;
+    const char *ids = NULL;
+    bool special = false;
+    bool json = false;
+    const option own[] = {
+        {OPTION_TEXT, 'p', "text", "TEXT", &text, 0, 0, "the text", NULL},
+        {OPTION_TEXT, 'f', "file", "FILE", &file, 0, 0,
+         "read the text from a file (default: standard input)", NULL},
+        {OPTION_TEXT, 0, "ids", "LIST", &ids, 0, 0, "print the text of these ids instead", NULL},
+        {OPTION_FLAG, 0, "special", NULL, &special, 0, 0, "read control tokens in the text as such",
+         NULL},
+        {OPTION_FLAG, 0, "json", NULL, &json, 0, 0, "print {\"ids\": …, \"decoded\": …}", NULL},
+        {0}};
+    const option *const tables[] = {own, NULL};
+    int rc = options_parse(self, tables, argc, argv, &path);
+    if (rc) {
+        return rc < 0;
+    }
+    if (smoe_tokenizer_open(&t, path, &err) != SMOE_OK) {
+        return fail(&err);
+    }
+    if (ids) {
+        rc = print_text(t, ids, &err);
+    } else if (text) {
+        rc = print_ids(t, text, strlen(text), special, json, &err);
+    } else {
+        char *data = NULL;
+        size_t bytes = 0;
+        rc = read_input(file ? file : "-", &data, &bytes, &err);
+        rc = rc == SMOE_OK ? print_ids(t, data, bytes, special, json, &err) : rc;
+        free(data);
+    }
+    smoe_tokenizer_close(t);
+    return rc == SMOE_OK ? 0 : fail(&err);
+}
+
+const command command_tokenize = {.name = "tokenize",
+                                  .arguments = "MODEL",
+                                  .summary = "print the token ids of a text",
+                                  .details = "  MODEL may also be a folder with tokenizer files "
+                                             "only.",
+                                  .n_argument = 1,
+                                  .run = run};

@@ -1,0 +1,16 @@
+/* The commands, one file each. */
+#ifndef SMOE_CLI_COMMANDS_H
+#define SMOE_CLI_COMMANDS_H
+
+#include "cli/options.h"
+
+extern const command command_run;
+extern const command command_chat;
+extern const command command_sculpt;
+extern const command command_verify;
+extern const command command_inspect;
+extern const command command_tokenize;
+extern const command command_logits;
+extern const command command_eval;
+
+#endif

@@ -1,0 +1,312 @@
+/* Shared parts of the commands; see common.h. */
+#include "cli/common.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+const option *model_option_rows(model_flags *f) {
+    static option rows[14];
+    smoe_model_options *o = &f->options;
+    const option all[] = {
+        {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
+        {OPTION_SIZE, 'm', "memory", "SIZE", &o->memory_bytes, 0, 0,
+         "ceiling for the whole process (default: from what is free)", NULL},
+        {OPTION_SIZE, 0, "ring", "SIZE", &o->ring_bytes, 0, 0,
+         "memory for experts (default: what the ceiling leaves)", NULL},
+        {OPTION_INT, 'c', "ctx", "N", &o->context_tok, 1, LIMIT_CONTEXT_TOK,
+         "context in tokens (default: the model's, at most 4096)", NULL},
+        {OPTION_INT, 0, "chunk", "N", &o->chunk_tok, 1, LIMIT_CONTEXT_TOK,
+         "prompt tokens computed at once (default: 256, less if memory is short)", NULL},
+        {OPTION_INT, 't', "threads", "N", &o->n_thread, 1, LIMIT_THREADS,
+         "compute threads (default: one a core)", NULL},
+        {OPTION_INT, 0, "spec", "N", &o->spec_ranks, 0, LIMIT_EXPERTS,
+         "read the gate's next N ranks ahead (default: 0)", NULL},
+        {OPTION_CHOICE, 0, "io", "auto|uring|threads", &f->io, 0, 0, "how the drive is read", NULL},
+        {OPTION_CHOICE, 0, "direct", "auto|on|off", &f->direct, 0, 0,
+         "O_DIRECT reads that bypass the page cache", NULL},
+        {OPTION_FLAG, 0, "resident", NULL, &o->resident, 0, 0,
+         "read every expert at the start and keep it", NULL},
+        {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
+         "reference: float32 on dequantised weights, slow", NULL},
+        {OPTION_TEXT, 0, "isa", "auto|portable|avx2|avx512", &o->isa, 0, 0,
+         "instruction set of the kernels", NULL},
+        {OPTION_FLAG, 'q', "quiet", NULL, &f->quiet, 0, 0, "no plan and notices on stderr", NULL},
+        {0}};
+    _Static_assert(sizeof rows == sizeof all, "one row each");
+    memcpy(rows, all, sizeof all);
+    return rows;
+}
+
+const option *sampling_option_rows(sampling_flags *f) {
+    static option rows[8];
+    smoe_sampling *s = &f->sampling;
+    const option all[] = {
+        {OPTION_GROUP, 0, "Sampling (defaults: the model's own):", NULL, NULL, 0, 0, NULL, NULL},
+        {OPTION_NUMBER, 0, "temp", "T", &s->temperature, 0, 100, "0 takes the likeliest token",
+         &f->has_temperature},
+        {OPTION_INT, 0, "top-k", "N", &s->top_k, 0, INT32_MAX, "keep the N likeliest (0: all)",
+         &f->has_top_k},
+        {OPTION_NUMBER, 0, "top-p", "P", &s->top_p, 1e-6, 1,
+         "keep the likeliest that make up P (1: all)", &f->has_top_p},
+        {OPTION_NUMBER, 0, "min-p", "P", &s->min_p, 0, 1,
+         "drop those below P times the likeliest (0: none)", &f->has_min_p},
+        {OPTION_NUMBER, 0, "repeat-penalty", "R", &s->repetition_penalty, 0.01, 100,
+         "above 1 discourages tokens already there (1: off)", &f->has_penalty},
+        {OPTION_SEED, 0, "seed", "N", &s->seed, 0, 0, "same seed, same text (default: random)",
+         &f->has_seed},
+        {0}};
+    _Static_assert(sizeof rows == sizeof all, "one row each");
+    memcpy(rows, all, sizeof all);
+    return rows;
+}
+
+smoe_sampling resolve_sampling(const smoe_model *model, const sampling_flags *f) {
+    smoe_sampling s = smoe_model_sampling(model);
+    s.temperature = f->has_temperature ? f->sampling.temperature : s.temperature;
+    s.top_k = f->has_top_k ? f->sampling.top_k : s.top_k;
+    s.top_p = f->has_top_p ? f->sampling.top_p : s.top_p;
+    s.min_p = f->has_min_p ? f->sampling.min_p : s.min_p;
+    s.repetition_penalty = f->has_penalty ? f->sampling.repetition_penalty : s.repetition_penalty;
+    s.seed = f->sampling.seed;
+    if (!f->has_seed) {
+        uint32_t seed; /* short enough to type again */
+        s.seed = getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : 1;
+    }
+    return s;
+}
+
+void log_to_stderr(void *user, smoe_log_level level, const char *line) {
+    const bool *quiet = user;
+    if (level == SMOE_LOG_WARNING || !quiet || !*quiet) {
+        fprintf(stderr, "%s%s\n", level == SMOE_LOG_WARNING ? "warning: " : "", line);
+    }
+}
+
+int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_session **session) {
+    smoe_error err;
+    flags->options.precision = (smoe_precision)flags->precision;
+    flags->options.io = (smoe_io_choice)flags->io;
+    flags->options.direct = (smoe_switch)flags->direct;
+    flags->options.log = log_to_stderr;
+    flags->options.log_user = &flags->quiet;
+    if (smoe_model_open(model, path, &flags->options, &err) != SMOE_OK) {
+        return fail(&err);
+    }
+    if (smoe_session_open(session, *model, &err) != SMOE_OK) {
+        smoe_model_close(*model);
+        return fail(&err);
+    }
+    return 0;
+}
+
+void close_model(smoe_model *model, smoe_session *session) {
+    smoe_session_close(session);
+    smoe_model_close(model);
+}
+
+int fail(const smoe_error *err) {
+    fprintf(stderr, "smoe: %s\n", err->text);
+    return 1;
+}
+
+int fail_text(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("smoe: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return 1;
+}
+
+/* ---- statistics */
+
+static double share(uint64_t part, uint64_t whole) {
+    return whole ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static double rate(uint64_t n, uint64_t ns) {
+    return ns ? (double)n * 1e9 / (double)ns : 0;
+}
+
+void print_stats(const smoe_model *model) {
+    smoe_stats s;
+    char a[24];
+    char b[24];
+    smoe_model_stats(model, &s);
+    fprintf(stderr, "prefill  %8llu tok   %10.1f tok/s\n", (unsigned long long)s.prefill_tok,
+            rate(s.prefill_tok, s.prefill_ns));
+    fprintf(stderr, "decode   %8llu tok   %10.1f tok/s\n", (unsigned long long)s.decode_tok,
+            rate(s.decode_tok, s.decode_ns));
+    fprintf(stderr, "drive    %s in %llu reads, %s a decoded token (%s, %s)\n",
+            format_bytes(a, s.drive_bytes), (unsigned long long)s.n_read,
+            format_bytes(b, s.decode_tok ? s.decode_drive_bytes / s.decode_tok : 0), s.io_backend,
+            s.direct ? "O_DIRECT" : "buffered");
+    fprintf(stderr,
+            "experts  %llu uses: %llu hits (%.1f %%), %llu in flight, %llu misses; %llu "
+            "evicted\n",
+            (unsigned long long)s.uses, (unsigned long long)s.hits, share(s.hits, s.uses),
+            (unsigned long long)s.inflight_hits, (unsigned long long)s.misses,
+            (unsigned long long)s.evictions);
+    if (s.spec_reads) {
+        fprintf(stderr, "bets     %llu read ahead, %llu used (%.1f %%)\n",
+                (unsigned long long)s.spec_reads, (unsigned long long)s.spec_used,
+                share(s.spec_used, s.spec_reads));
+    }
+    if (s.read_retries) {
+        fprintf(stderr, "retries  %llu reads were repeated\n", (unsigned long long)s.read_retries);
+    }
+    fprintf(stderr, "waiting  %.3f s for the drive (%.1f %% of the work); drive busy %.1f %%\n",
+            (double)s.wait_ns * 1e-9, share(s.wait_ns, s.work_ns),
+            share(s.drive_busy_ns, s.work_ns));
+    fprintf(stderr, "memory   peak %s of a ceiling of %s; kernels %s\n",
+            format_bytes(a, s.peak_process_bytes), format_bytes(b, s.ceiling_bytes), s.isa);
+}
+
+static void add(struct json_object *o, const char *key, uint64_t v) {
+    json_object_object_add(o, key, json_object_new_uint64(v));
+}
+
+struct json_object *stats_json(const smoe_model *model) {
+    smoe_stats s;
+    struct json_object *o = json_object_new_object();
+    smoe_model_stats(model, &s);
+    add(o, "prefill_tok", s.prefill_tok);
+    add(o, "prefill_ns", s.prefill_ns);
+    add(o, "decode_tok", s.decode_tok);
+    add(o, "decode_ns", s.decode_ns);
+    json_object_object_add(o, "prefill_tok_per_s",
+                           json_object_new_double(rate(s.prefill_tok, s.prefill_ns)));
+    json_object_object_add(o, "decode_tok_per_s",
+                           json_object_new_double(rate(s.decode_tok, s.decode_ns)));
+    add(o, "drive_bytes", s.drive_bytes);
+    add(o, "decode_drive_bytes", s.decode_drive_bytes);
+    add(o, "n_read", s.n_read);
+    add(o, "uses", s.uses);
+    add(o, "hits", s.hits);
+    add(o, "inflight_hits", s.inflight_hits);
+    add(o, "misses", s.misses);
+    add(o, "spec_reads", s.spec_reads);
+    add(o, "spec_used", s.spec_used);
+    add(o, "evictions", s.evictions);
+    add(o, "read_retries", s.read_retries);
+    add(o, "wait_ns", s.wait_ns);
+    add(o, "drive_busy_ns", s.drive_busy_ns);
+    add(o, "work_ns", s.work_ns);
+    add(o, "peak_process_bytes", s.peak_process_bytes);
+    add(o, "ceiling_bytes", s.ceiling_bytes);
+    json_object_object_add(o, "io_backend", json_object_new_string(s.io_backend));
+    json_object_object_add(o, "direct", json_object_new_boolean(s.direct));
+    json_object_object_add(o, "isa", json_object_new_string(s.isa));
+    return o;
+}
+
+void print_json(struct json_object *o) {
+    puts(json_object_to_json_string_ext(o,
+                                        JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(o);
+}
+
+/* ---- input */
+
+static int read_stdin(char **text, size_t *bytes, smoe_error *err) {
+    byte_buf b = {.max_bytes = LIMIT_PROMPT_BYTES};
+    char piece[65536];
+    size_t n;
+    int rc = buf_append(&b, "", 0, err);
+    while (rc == SMOE_OK && (n = fread(piece, 1, sizeof piece, stdin)) > 0) {
+        rc = buf_append(&b, piece, n, err);
+    }
+    if (rc == SMOE_OK && ferror(stdin)) {
+        rc = err_errno(err, errno, "cannot read standard input");
+    }
+    if (rc != SMOE_OK) {
+        buf_free(&b);
+        return rc;
+    }
+    *text = b.data;
+    *bytes = b.bytes;
+    return SMOE_OK;
+}
+
+int read_input(const char *path, char **text, size_t *bytes, smoe_error *err) {
+    return strcmp(path, "-") == 0 ? read_stdin(text, bytes, err)
+                                  : file_read_all(path, LIMIT_PROMPT_BYTES, text, bytes, err);
+}
+
+int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,
+              smoe_error *err) {
+    int32_t *out = mem_array(bytes / 2 + 1, sizeof *out); /* a digit and a separator each */
+    size_t n = 0;
+    size_t i = 0;
+    if (!out) {
+        return err_no_memory(err, bytes);
+    }
+    while (i < bytes) {
+        char c = text[i];
+        if (c == '\0' || !strchr("0123456789", c)) {
+            if (c == '\0' || !strchr(" \t\r\n,[]", c)) {
+                free(out);
+                return err_set(err, SMOE_ERR_ARGUMENT,
+                               "%s: byte %zu is no part of a list of token ids", label, i);
+            }
+            i++;
+            continue;
+        }
+        int64_t v = 0;
+        for (; i < bytes && text[i] >= '0' && text[i] <= '9'; i++) {
+            v = v * 10 + (text[i] - '0');
+            if (v > INT32_MAX) {
+                free(out);
+                return err_set(err, SMOE_ERR_ARGUMENT, "%s: token id at byte %zu is too large",
+                               label, i);
+            }
+        }
+        out[n++] = (int32_t)v;
+    }
+    *ids = out;
+    *n_id = n;
+    return SMOE_OK;
+}
+
+/* ---- interrupts */
+
+static smoe_session *volatile caught_session;
+static volatile sig_atomic_t was_interrupted;
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    was_interrupted = 1;
+    if (caught_session) {
+        smoe_session_cancel(caught_session);
+    }
+}
+
+void interrupt_begin(smoe_session *session) {
+    struct sigaction action = {.sa_handler = on_interrupt};
+    was_interrupted = 0;
+    caught_session = session;
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool interrupt_end(void) {
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigaction(SIGINT, &action, NULL);
+    caught_session = NULL;
+    return was_interrupted;
+}
+
+bool interrupted(void) {
+    return was_interrupted;
+}

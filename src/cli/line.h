@@ -1,0 +1,16 @@
+/* Line input: editing and history on a terminal (libedit, when the build found it), plain lines
+ * otherwise. */
+#ifndef SMOE_CLI_LINE_H
+#define SMOE_CLI_LINE_H
+
+#include <stdbool.h>
+
+bool line_is_terminal(void);
+/* Loads the history from $XDG_STATE_HOME/smoe/history (default ~/.local/state); line_close saves
+ * it. */
+void line_open(void);
+void line_close(void);
+/* One line without its newline, malloc'ed; "" when Ctrl-C dropped it; NULL at the end of input. */
+char *line_read(const char *prompt);
+
+#endif

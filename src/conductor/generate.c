@@ -1,0 +1,205 @@
+/* Generation: prefill, then one token at a time, with stop texts and streaming of whole characters.
+ *
+ * Everything is allocated before the first token.
+ */
+#include <string.h>
+
+#include "conductor/model.h"
+#include "conductor/sampler.h"
+#include "text/tokenizer.h"
+
+typedef struct generation {
+    smoe_session *session;
+    const smoe_generate_options *options;
+    sampler sampler;
+    text_stream text;
+    bool has_text;
+    int32_t *ids; /* [prompt + max_tok] */
+    size_t n_id;
+    size_t n_prompt;
+    char *held; /* text that may be the start of a stop text */
+    size_t held_bytes;
+    size_t longest_stop;
+    char *piece; /* [text_stream_max_bytes] */
+} generation;
+
+static bool is_end(const spec *s, int32_t id) {
+    for (int32_t i = 0; i < s->n_end_id; i++) {
+        if (s->end_id[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Position of the earliest stop text in held, or -1. */
+static ptrdiff_t find_stop(const generation *g) {
+    ptrdiff_t best = -1;
+    for (size_t i = 0; i < g->options->n_stop; i++) {
+        const char *stop = g->options->stop[i];
+        const char *at = memmem(g->held, g->held_bytes, stop, strlen(stop));
+        if (at && (best < 0 || at - g->held < best)) {
+            best = at - g->held;
+        }
+    }
+    return best;
+}
+
+/* Bytes at the end of held that could grow into a stop text. */
+static size_t stop_prefix_bytes(const generation *g) {
+    size_t most = 0;
+    for (size_t i = 0; i < g->options->n_stop; i++) {
+        const char *stop = g->options->stop[i];
+        size_t n = strlen(stop);
+        size_t len = g->held_bytes < n ? g->held_bytes : n - 1;
+        for (; len > most; len--) {
+            if (memcmp(g->held + g->held_bytes - len, stop, len) == 0) {
+                most = len;
+                break;
+            }
+        }
+    }
+    return most;
+}
+
+static int emit(generation *g, int32_t id, size_t bytes, smoe_error *err) {
+    bool stop = g->options->on_token && g->options->on_token(g->options->user, id, g->held, bytes);
+    memmove(g->held, g->held + bytes, g->held_bytes - bytes);
+    g->held_bytes -= bytes;
+    return stop ? err_set(err, SMOE_ERR_CANCELLED, "cancelled") : SMOE_OK;
+}
+
+/* Adds a token's text and hands out what is certain. *stopped: a stop text is complete. */
+static int take_token(generation *g, int32_t id, bool last, bool *stopped, smoe_error *err) {
+    size_t n = g->has_text ? text_stream_push(&g->text, id, g->piece) : 0;
+    memcpy(g->held + g->held_bytes, g->piece, n);
+    g->held_bytes += n;
+    if (last && g->has_text) {
+        n = text_stream_flush(&g->text, g->piece);
+        memcpy(g->held + g->held_bytes, g->piece, n);
+        g->held_bytes += n;
+    }
+    ptrdiff_t at = find_stop(g);
+    *stopped = at >= 0;
+    size_t ready = at >= 0 ? (size_t)at
+                   : last  ? g->held_bytes
+                           : g->held_bytes - stop_prefix_bytes(g);
+    return emit(g, id, ready, err);
+}
+
+static void close_generation(generation *g) {
+    sampler_close(&g->sampler);
+    free(g->ids);
+    free(g->held);
+    free(g->piece);
+}
+
+static int open_generation(generation *g, smoe_session *session, const int32_t *prompt,
+                           size_t n_prompt, size_t max_tok, const smoe_generate_options *o,
+                           smoe_error *err) {
+    const smoe_model *m = session->model;
+    *g = (generation){.session = session, .options = o, .n_prompt = n_prompt, .n_id = n_prompt};
+    for (size_t i = 0; i < o->n_stop; i++) {
+        size_t n = strlen(o->stop[i]);
+        if (n == 0) {
+            return err_set(err, SMOE_ERR_ARGUMENT, "stop: an empty text would stop at once");
+        }
+        g->longest_stop = n > g->longest_stop ? n : g->longest_stop;
+    }
+    if (o->n_stop && !m->tokenizer) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "stop: %s has no tokenizer, so no text to stop at",
+                       m->source->path);
+    }
+    int rc = sampler_open(&g->sampler, &o->sampling, m->source->spec.vocab_size, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    size_t piece_bytes = m->tokenizer ? text_stream_max_bytes(m->tokenizer) : 1;
+    g->has_text = m->tokenizer != NULL;
+    g->ids = mem_array(n_prompt + max_tok + 1, sizeof *g->ids);
+    g->piece = mem_array(piece_bytes, 1);
+    g->held = mem_array(2 * piece_bytes + g->longest_stop + 1, 1);
+    if (!g->ids || !g->piece || !g->held) {
+        return err_no_memory(err, (n_prompt + max_tok) * sizeof *g->ids);
+    }
+    memcpy(g->ids, prompt, n_prompt * sizeof *prompt);
+    for (size_t i = 0; i < n_prompt; i++) {
+        sampler_see(&g->sampler, prompt[i]);
+    }
+    if (g->has_text) {
+        text_stream_init(&g->text, m->tokenizer, false);
+    }
+    return SMOE_OK;
+}
+
+/* The loop proper: no allocation from here on. */
+static int run(generation *g, size_t max_tok, smoe_finish *finish, smoe_error *err) {
+    const spec *sp = &g->session->model->source->spec;
+    *finish = SMOE_FINISH_LENGTH;
+    for (size_t i = 0; i < max_tok; i++) {
+        int32_t id;
+        bool stopped = false;
+        int rc = session_sync(g->session, g->ids, g->n_id, err);
+        if (rc == SMOE_OK) {
+            rc = sampler_choose(&g->sampler, g->session->logits, &id, err);
+        }
+        if (rc != SMOE_OK) {
+            return rc;
+        }
+        if (!g->options->ignore_end && is_end(sp, id)) {
+            *finish = SMOE_FINISH_END;
+            /* what was held back for a stop text is certain now */
+            size_t n = g->has_text ? text_stream_flush(&g->text, g->piece) : 0;
+            memcpy(g->held + g->held_bytes, g->piece, n);
+            g->held_bytes += n;
+            return g->held_bytes ? emit(g, id, g->held_bytes, err) : SMOE_OK;
+        }
+        g->ids[g->n_id++] = id;
+        sampler_see(&g->sampler, id);
+        rc = take_token(g, id, i + 1 == max_tok, &stopped, err);
+        if (rc != SMOE_OK) {
+            return rc;
+        }
+        if (stopped) {
+            *finish = SMOE_FINISH_STOP;
+            return SMOE_OK;
+        }
+    }
+    return SMOE_OK;
+}
+
+int smoe_generate(smoe_session *session, const int32_t *prompt, size_t n_prompt,
+                  const smoe_generate_options *options, int32_t **ids, size_t *n_id,
+                  smoe_finish *finish, smoe_error *err) {
+    generation g;
+    smoe_finish end = SMOE_FINISH_LENGTH;
+    size_t context = (size_t)session->kv.context_tok;
+    if (n_prompt == 0 || n_prompt > context) {
+        return err_set(err, n_prompt ? SMOE_ERR_CONTEXT : SMOE_ERR_ARGUMENT,
+                       n_prompt ? "the prompt has %zu tokens, more than the context of %zu; raise "
+                                  "--ctx or shorten it"
+                                : "the prompt has %zu tokens; at least one is needed (context %zu)",
+                       n_prompt, context);
+    }
+    /* the last token chosen need not be computed, so it may stand past the context */
+    size_t room = context - n_prompt + 1;
+    size_t max_tok =
+        options->max_tok < 0 || (size_t)options->max_tok > room ? room : (size_t)options->max_tok;
+    atomic_store(&session->cancelled, false);
+    int rc = open_generation(&g, session, prompt, n_prompt, max_tok, options, err);
+    if (rc == SMOE_OK) {
+        rc = run(&g, max_tok, &end, err);
+    }
+    bool hand_over = (rc == SMOE_OK || rc == SMOE_ERR_CANCELLED) && g.ids && ids;
+    if (hand_over) {
+        *n_id = g.n_id - n_prompt;
+        memmove(g.ids, g.ids + n_prompt, *n_id * sizeof *g.ids);
+        *ids = g.ids;
+        g.ids = NULL;
+    }
+    if (finish) {
+        *finish = end;
+    }
+    close_generation(&g);
+    return rc;
+}

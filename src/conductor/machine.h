@@ -1,0 +1,17 @@
+/* What the machine, the cgroup and this process say about memory. Linux files, read afresh. */
+#ifndef SMOE_CONDUCTOR_MACHINE_H
+#define SMOE_CONDUCTOR_MACHINE_H
+
+#include <stdint.h>
+
+typedef struct machine_memory {
+    uint64_t available_bytes; /* the process may still take this much: least of MemAvailable and
+                                 every limit of its cgroup and the cgroup's parents */
+    uint64_t process_bytes;   /* resident now (VmRSS) */
+    uint64_t peak_bytes;      /* most ever resident (VmHWM) */
+} machine_memory;
+
+void machine_memory_now(machine_memory *out);
+uint64_t machine_peak_bytes(void);
+
+#endif

@@ -1,0 +1,209 @@
+/* Opening a model: describe, plan, print the plan, and only then take memory.
+ *
+ * The order is the contract: nothing large is allocated before the plan is made and logged, and an
+ * error at any step gives everything back.
+ */
+#include "conductor/model.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "layers/rope.h"
+#include "layers/scratch.h"
+#include "text/tokenizer.h"
+
+void smoe_free(void *p) {
+    free(p);
+}
+
+/* Headers, text, kernels: what is needed to plan. */
+static int open_headers(smoe_model *m, const char *path, smoe_model_options *o, smoe_error *err) {
+    int rc = source_open(&m->source, path, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    if ((rc = spec_check_runnable(&m->source->spec, err)) != SMOE_OK ||
+        (rc = plan_defaults(o, &m->source->spec, err)) != SMOE_OK ||
+        (rc = sampling_from_text(&m->sampling, &m->source->text, err)) != SMOE_OK) {
+        return rc;
+    }
+    if (m->source->text.tokenizer_json.data) {
+        rc = tokenizer_build(&m->tokenizer, &m->source->text, err);
+        if (rc != SMOE_OK) {
+            return rc;
+        }
+    }
+    text_assets_free(&m->source->text);
+    info_from_source(&m->info, m->source);
+    return kernels_select(&m->exec.kernels, o->isa, err);
+}
+
+static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *err) {
+    const spec *s = &m->source->spec;
+    scratch_config c = {.spec = s,
+                        .max_tok = m->plan.chunk_tok,
+                        .n_thread = m->plan.n_thread,
+                        .spec_ranks = o->spec_ranks,
+                        .reference = o->precision == SMOE_PRECISION_REFERENCE};
+    int rc = scratch_map(&m->exec.s, &c, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    size_t n_freq = 0;
+    for (int32_t r = 0; r < s->n_rope; r++) {
+        n_freq += (size_t)s->rope[r].dim / 2;
+    }
+    m->inv_freq = mem_array(n_freq, sizeof *m->inv_freq);
+    if (!m->inv_freq) {
+        return err_no_memory(err, n_freq * sizeof *m->inv_freq);
+    }
+    float *at = m->inv_freq;
+    for (int32_t r = 0; r < s->n_rope; r++) {
+        m->exec.inv_freq[r] = at;
+        rope_frequencies(&s->rope[r], at);
+        at += s->rope[r].dim / 2;
+    }
+    return SMOE_OK;
+}
+
+static const io_ops *ops_for(smoe_io_choice choice) {
+    return choice == SMOE_IO_URING     ? &io_uring_ops
+           : choice == SMOE_IO_THREADS ? &io_thread_ops
+                                       : NULL;
+}
+
+/* Takes what the plan lists. */
+static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops *ops,
+                       smoe_error *err) {
+    int rc = scout_load(&m->scout, m->source, err);
+    if (rc != SMOE_OK || (rc = pool_open(&m->pool, m->plan.n_thread, err)) != SMOE_OK ||
+        (rc = take_scratch(m, o, err)) != SMOE_OK) {
+        return rc;
+    }
+    streamer_config c = {.source = m->source,
+                         .ops = ops ? ops : ops_for(o->io),
+                         .direct = o->direct,
+                         .ring_bytes = m->plan.ring_bytes,
+                         .log = m->log};
+    rc = streamer_open(&m->streamer, &c, err);
+    if (rc == SMOE_OK && o->resident) {
+        rc = streamer_preload(m->streamer, err);
+        streamer_reset_stats(m->streamer);
+    }
+    return rc;
+}
+
+static void set_exec(smoe_model *m, const smoe_model_options *o) {
+    exec *e = &m->exec;
+    e->spec = &m->source->spec;
+    e->scout = &m->scout;
+    e->pool = m->pool;
+    e->reference = o->precision == SMOE_PRECISION_REFERENCE;
+    e->kv_type = e->reference ? KV_F32 : KV_F16;
+    e->spec_ranks = o->spec_ranks;
+}
+
+int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
+                    smoe_error *err) {
+    return model_open(out, path, options, NULL, err);
+}
+
+int model_open(smoe_model **out, const char *path, const smoe_model_options *options,
+               const io_ops *ops, smoe_error *err) {
+    smoe_model_options o = options ? *options : (smoe_model_options){0};
+    machine_memory machine;
+    smoe_model *m = mem_array(1, sizeof *m);
+    if (!m) {
+        return err_no_memory(err, sizeof *m);
+    }
+    m->log = (log_sink){o.log, o.log_user};
+    int rc = open_headers(m, path, &o, err);
+    if (rc == SMOE_OK) {
+        /* what parsing took is given back to the system before the rest is measured */
+        malloc_trim(0);
+        machine_memory_now(&machine);
+        rc = plan_make(&m->plan, m->source, &o, &machine, err);
+    }
+    if (rc == SMOE_OK) {
+        plan_log(&m->plan, m->source, &m->log);
+        rc = take_memory(m, &o, ops, err);
+    }
+    if (rc != SMOE_OK) {
+        smoe_model_close(m);
+        return rc;
+    }
+    set_exec(m, &o);
+    *out = m;
+    return SMOE_OK;
+}
+
+void smoe_model_close(smoe_model *m) {
+    if (!m) {
+        return;
+    }
+    streamer_close(m->streamer);
+    scratch_unmap(&m->exec.s);
+    pool_close(m->pool);
+    scout_free(&m->scout);
+    free(m->inv_freq);
+    smoe_tokenizer_close(m->tokenizer);
+    source_close(m->source);
+    free(m);
+}
+
+const smoe_plan *smoe_model_plan(const smoe_model *m) {
+    return &m->plan;
+}
+
+const smoe_info *smoe_model_info(const smoe_model *m) {
+    return &m->info;
+}
+
+const smoe_tokenizer *smoe_model_tokenizer(const smoe_model *m) {
+    return m->tokenizer;
+}
+
+const int32_t *smoe_model_end_ids(const smoe_model *m, size_t *n_id) {
+    *n_id = (size_t)m->source->spec.n_end_id;
+    return m->source->spec.end_id;
+}
+
+smoe_sampling smoe_model_sampling(const smoe_model *m) {
+    return m->sampling;
+}
+
+void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
+    streamer_stats s;
+    streamer_get_stats(m->streamer, &s);
+    *out = (smoe_stats){.prefill_tok = m->prefill_tok,
+                        .decode_tok = m->decode_tok,
+                        .prefill_ns = m->prefill_ns,
+                        .decode_ns = m->decode_ns,
+                        .drive_bytes = s.drive_bytes,
+                        .decode_drive_bytes = m->decode_drive_bytes,
+                        .n_read = s.n_read,
+                        .uses = s.uses,
+                        .hits = s.hits,
+                        .inflight_hits = s.inflight_hits,
+                        .misses = s.misses,
+                        .spec_reads = s.spec_reads,
+                        .spec_used = s.spec_used,
+                        .evictions = s.evictions,
+                        .read_retries = s.read_retries,
+                        .wait_ns = s.wait_ns,
+                        .drive_busy_ns = s.drive_busy_ns,
+                        .work_ns = m->prefill_ns + m->decode_ns,
+                        .peak_process_bytes = machine_peak_bytes(),
+                        .ceiling_bytes = m->plan.ceiling_bytes,
+                        .direct = streamer_is_direct(m->streamer)};
+    snprintf(out->io_backend, sizeof out->io_backend, "%s", streamer_backend(m->streamer));
+    snprintf(out->isa, sizeof out->isa, "%s", m->exec.kernels->name);
+}
+
+void smoe_model_stats_reset(smoe_model *m) {
+    streamer_reset_stats(m->streamer);
+    m->prefill_tok = m->decode_tok = 0;
+    m->prefill_ns = m->decode_ns = 0;
+    m->decode_drive_bytes = 0;
+}

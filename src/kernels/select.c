@@ -1,0 +1,51 @@
+/* Builds the kernel tables once and picks one by what the CPU has. Owns the static tables; computes
+ * nothing itself. */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "kernels/kernels_impl.h"
+
+enum { MAX_VARIANTS = 3 };
+
+static kernels variant[MAX_VARIANTS];
+static int n_variant;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void build(void) {
+    kernels_fill_portable(&variant[n_variant++]);
+#if defined(__x86_64__)
+    unsigned need = CPU_AVX512 | CPU_AVX512_VNNI;
+    if (cpu_features() & CPU_AVX2) {
+        variant[n_variant] = variant[n_variant - 1];
+        kernels_fill_avx2(&variant[n_variant++]);
+        if ((cpu_features() & need) == need) {
+            variant[n_variant] = variant[n_variant - 1];
+            kernels_fill_avx512(&variant[n_variant++]);
+        }
+    }
+#endif
+}
+
+const kernels *kernels_variant(int i) {
+    pthread_once(&once, build);
+    return i >= 0 && i < n_variant ? &variant[i] : NULL;
+}
+
+int kernels_select(const kernels **out, const char *isa, smoe_error *err) {
+    *out = NULL;
+    bool any = !isa || strcmp(isa, "auto") == 0;
+    for (int i = 0; kernels_variant(i); i++) {
+        if (any || strcmp(isa, kernels_variant(i)->name) == 0) {
+            *out = kernels_variant(i);
+        }
+    }
+    if (*out) {
+        return SMOE_OK;
+    }
+    bool known = strcmp(isa, "avx2") == 0 || strcmp(isa, "avx512") == 0;
+    return err_set(err, known ? SMOE_ERR_UNSUPPORTED : SMOE_ERR_ARGUMENT,
+                   known ? "this CPU does not run the %s kernels (the best it runs are %s)"
+                         : "no kernels named %s (auto, portable, avx2, avx512; the best here: %s)",
+                   isa, kernels_variant(n_variant - 1)->name);
+}

@@ -1,0 +1,275 @@
+/* Every kernel for AVX2, FMA and F16C. Compiled for them; called only where the CPU has them. */
+#if defined(__x86_64__)
+
+#include <math.h>
+
+#include "kernels/x86_common.h"
+
+/* ---- float template: eight lanes */
+
+typedef __m256 vecf;
+enum { VEC_LANES = 8, FLOAT_TOKENS = 3 };
+
+ALWAYS_INLINE __m256i part_mask(int32_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+ALWAYS_INLINE vecf vec_zero(void) {
+    return _mm256_setzero_ps();
+}
+
+ALWAYS_INLINE vecf vec_set1(float a) {
+    return _mm256_set1_ps(a);
+}
+
+ALWAYS_INLINE vecf vec_load(const void *p) {
+    return _mm256_loadu_ps((const float *)p);
+}
+
+ALWAYS_INLINE vecf vec_load_part(const float *p, int32_t n) {
+    return _mm256_maskload_ps(p, part_mask(n));
+}
+
+ALWAYS_INLINE void vec_store(float *p, vecf v) {
+    _mm256_storeu_ps(p, v);
+}
+
+ALWAYS_INLINE void vec_store_part(float *p, vecf v, int32_t n) {
+    _mm256_maskstore_ps(p, part_mask(n), v);
+}
+
+ALWAYS_INLINE vecf vec_fma(vecf a, vecf b, vecf c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+ALWAYS_INLINE vecf vec_load_bf16(const void *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_128(p)), 16));
+}
+
+ALWAYS_INLINE vecf vec_load_f16(const void *p) {
+    return _mm256_cvtph_ps(load_128(p));
+}
+
+ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
+    return sum_lanes_4(a, b, c, d);
+}
+
+#include "kernels/x86_float.h"
+
+/* ---- int8 template. vpmaddubsw adds two products of unsigned and signed bytes in 16 bits. For Q8
+ * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64 to
+ * 63, so their weights are read with 64 added and 64 times the activations is taken off again. */
+
+enum { INT8_PREFILL_ROWS = 1 };
+
+ALWAYS_INLINE __m256i bias_of(__m256i w, enum int8_kind kind) {
+    return kind == KIND_Q8 ? w : _mm256_add_epi8(w, _mm256_set1_epi8(64));
+}
+
+ALWAYS_INLINE __m256i fix_of(__m256i a, enum int8_kind kind) {
+    return kind == KIND_Q8 ? a : _mm256_maddubs_epi16(_mm256_set1_epi8(64), a);
+}
+
+/* The run scales as integers: eight 16-bit lanes of the half's first run, eight of its second. */
+ALWAYS_INLINE void set_scales(weights_32 *out, __m256 d, const q2_meta *m, int half) {
+    const int zero_above = 0x8000;
+    __m128i first = _mm_set1_epi16((int16_t)(zero_above | (8 * half)));
+    __m128i second = _mm_set1_epi16((int16_t)(zero_above | (8 * half + 4)));
+    out->run = _mm256_shuffle_epi8(m->scale, _mm256_setr_m128i(first, second));
+    out->scale = d;
+}
+
+ALWAYS_INLINE __m256i dot_of(const weights_32 *w, __m256i a, __m256i fix, enum int8_kind kind) {
+    __m256i pairs = kind == KIND_Q8
+                        ? _mm256_maddubs_epi16(_mm256_abs_epi8(w->w), _mm256_sign_epi8(a, w->w))
+                        : _mm256_sub_epi16(_mm256_maddubs_epi16(w->w, a), fix);
+    return _mm256_madd_epi16(pairs, kind == KIND_Q2 ? w->run : _mm256_set1_epi16(1));
+}
+
+#include "kernels/x86_int8.h"
+
+/* ---- quantising activations */
+
+static __m256i abs_bits(__m256 v) {
+    return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+}
+
+static int32_t max_lane(__m256i v) {
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+}
+
+static void quantize_block(const float *x, act_q8 *out) {
+    __m256 v[4];
+    __m256i max = _mm256_setzero_si256(); /* compared as bits, so that NaN counts as largest */
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        max = _mm256_max_epi32(max, abs_bits(v[i]));
+    }
+    uint32_t max_bits = (uint32_t)max_lane(max);
+    float largest = f32_from_bits(max_bits);
+    if (max_bits >= 0x7f800000u || largest < ACT_TINY) {
+        memset(out, 0, sizeof *out);
+        out->d = max_bits >= 0x7f800000u ? f32_from_bits(0x7fc00000u) : 0.0f;
+        return;
+    }
+    __m256 inverse = _mm256_set1_ps(127.0f / largest);
+    __m256i q[4];
+    for (int i = 0; i < 4; i++) {
+        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    }
+    __m256i lanes = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    lanes = _mm256_hadd_epi32(lanes, lanes);
+    lanes = _mm256_hadd_epi32(lanes, lanes);
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    out->d = largest / 127.0f;
+    out->sum = _mm_cvtsi128_si32(_mm256_castsi256_si128(lanes)) +
+               _mm_cvtsi128_si32(_mm256_extracti128_si256(lanes, 1));
+    _mm256_storeu_si256((__m256i *)out->q, bytes);
+}
+
+static void quantize_act(const float *x, int32_t n, act_q8 *out) {
+    int32_t n_block = (int32_t)act_row_blocks(n);
+    int32_t b = 0;
+    for (; 32 * b + 32 <= n; b++) {
+        quantize_block(x + 32 * (size_t)b, &out[b]);
+    }
+    for (; b < n_block; b++) {
+        float last[32] = {0};
+        if (32 * b < n) {
+            memcpy(last, x + 32 * (size_t)b, (size_t)(n - 32 * b) * sizeof *x);
+        }
+        quantize_block(last, &out[b]);
+    }
+}
+
+/* ---- elementwise and row operations */
+
+static void rms_norm(const float *x, const float *w, float eps, int32_t n, float *out) {
+    __m256 sum = _mm256_setzero_ps();
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_loadu_ps(x + i);
+        sum = _mm256_fmadd_ps(v, v, sum);
+    }
+    if (i < n) {
+        __m256 v = vec_load_part(x + i, n - i);
+        sum = _mm256_fmadd_ps(v, v, sum);
+    }
+    float scale = 1.0f / sqrtf(sum_lanes(sum) / (float)n + eps);
+    for (i = 0; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(scale));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(v, _mm256_loadu_ps(w + i)));
+    }
+    for (; i < n; i++) {
+        out[i] = x[i] * scale * w[i];
+    }
+}
+
+/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite), Taylor's
+ * polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be subnormal. NaN
+ * stays NaN. */
+static __m256 exp_8(__m256 x) {
+    x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
+    x = _mm256_min_ps(_mm256_set1_ps(89.0f), x);
+    __m256i k = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)));
+    __m256 kf = _mm256_cvtepi32_ps(k);
+    __m256 r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.62e4p-1f), x);
+    r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
+    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    __m256 p = _mm256_set1_ps(1.0f / 5040);
+    for (int i = 0; i < 7; i++) {
+        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(factor[i]));
+    }
+    __m256i half = _mm256_srai_epi32(k, 1);
+    __m256i rest = _mm256_sub_epi32(k, half);
+    const __m256i bias = _mm256_set1_epi32(127);
+    __m256 a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    __m256 b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+    return _mm256_mul_ps(_mm256_mul_ps(p, a), b);
+}
+
+static __m256 silu_8(__m256 gate, __m256 up) {
+    __m256 one = _mm256_set1_ps(1.0f);
+    __m256 e = exp_8(_mm256_sub_ps(_mm256_setzero_ps(), gate));
+    return _mm256_mul_ps(_mm256_div_ps(gate, _mm256_add_ps(one, e)), up);
+}
+
+static void silu_mul(const float *gate, const float *up, int32_t n, float *out) {
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(out + i, silu_8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
+    }
+    if (i < n) {
+        vec_store_part(out + i,
+                       silu_8(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)), n - i);
+    }
+}
+
+static float exp_sum(float *x, float max, int32_t n) {
+    __m256 sum = _mm256_setzero_ps();
+    __m256 top = _mm256_set1_ps(max);
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 e = exp_8(_mm256_sub_ps(_mm256_loadu_ps(x + i), top));
+        _mm256_storeu_ps(x + i, e);
+        sum = _mm256_add_ps(sum, e);
+    }
+    if (i < n) {
+        __m256 e = exp_8(_mm256_sub_ps(vec_load_part(x + i, n - i), top));
+        e = _mm256_and_ps(e, _mm256_castsi256_ps(part_mask(n - i)));
+        vec_store_part(x + i, e, n - i);
+        sum = _mm256_add_ps(sum, e);
+    }
+    return sum_lanes(sum);
+}
+
+static void add_scaled(float *y, float a, const float *x, int32_t n) {
+    __m256 factor = _mm256_set1_ps(a);
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_fmadd_ps(factor, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i));
+        _mm256_storeu_ps(y + i, v);
+    }
+    if (i < n) {
+        __m256 v =
+            _mm256_fmadd_ps(factor, vec_load_part(x + i, n - i), vec_load_part(y + i, n - i));
+        vec_store_part(y + i, v, n - i);
+    }
+}
+
+static void kv_store_f16(const float *x, int32_t n, void *out) {
+    uint16_t *half = out;
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(half + i), h);
+    }
+    for (; i < n; i++) {
+        half[i] = f32_to_f16(x[i]);
+    }
+}
+
+void kernels_fill_avx2(kernels *k) {
+    k->name = "avx2";
+    fill_float_slots(k);
+    k->mm_q8[DT_Q8] = mm_q8_q8;
+    k->mm_q8[DT_Q4] = mm_q8_q4;
+    k->mm_q8[DT_Q2] = mm_q8_q2;
+    k->quantize_act = quantize_act;
+    k->dequant_row[DT_F16] = dequant_f16;
+    k->dequant_row[DT_BF16] = dequant_bf16;
+    k->dequant_row[DT_Q8] = dequant_q8;
+    k->dequant_row[DT_Q4] = dequant_q4;
+    k->dequant_row[DT_Q2] = dequant_q2;
+    k->rms_norm = rms_norm;
+    k->silu_mul = silu_mul;
+    k->exp_sum = exp_sum;
+    k->add_scaled = add_scaled;
+    k->kv_store[KV_F16] = kv_store_f16;
+}
+
+#endif

@@ -1,0 +1,263 @@
+/* Private to kernels/: matrix products with float activations and attention over cached rows, a
+ * template for the AVX2 and AVX-512 files. The includer defines the vector type and its operations:
+ *   vecf, VEC_LANES, vec_zero(), vec_load(p), vec_load_part(p, n), vec_store(p, v),
+ *   vec_store_part(p, v, n), vec_set1(a), vec_fma(a, b, c) = a * b + c, vec_load_bf16(p),
+ *   vec_load_f16(p), vec_sum(v), vec_sum_4(a, b, c, d)
+ *   FLOAT_TOKENS             tokens of a register tile of FLOAT_ROWS rows
+ *
+ * mm_f32: each chunk of MM_CHUNK columns of an output element is summed in the lanes of one vector
+ * in order of columns, then over the lanes by a fixed tree, then added to y.
+ */
+#ifndef SMOE_KERNELS_X86_FLOAT_H
+#define SMOE_KERNELS_X86_FLOAT_H
+
+#include "kernels/x86_common.h"
+
+enum { FLOAT_ROWS = 4 };
+enum float_kind { KIND_F32, KIND_F16, KIND_BF16 };
+
+static const uint8_t float_kind_bytes[] = {4, 2, 2};
+
+ALWAYS_INLINE vecf load_weights(enum float_kind kind, const uint8_t *p) {
+    return kind == KIND_F32 ? vec_load(p) : kind == KIND_F16 ? vec_load_f16(p) : vec_load_bf16(p);
+}
+
+/* n weights, n below VEC_LANES, the other lanes zero. */
+ALWAYS_INLINE vecf load_weights_part(enum float_kind kind, const uint8_t *p, int32_t n) {
+    uint8_t whole[VEC_LANES * sizeof(float)] = {0};
+    memcpy(whole, p, (size_t)n * float_kind_bytes[kind]);
+    return load_weights(kind, whole);
+}
+
+/* Adds, or with first set stores, the sums of one chunk of n columns. */
+ALWAYS_INLINE void float_tile(enum float_kind kind, int n_row, int n_tok, bool first, float *y,
+                              size_t y_stride, const uint8_t *w, size_t w_row_bytes, int32_t n,
+                              const float *x, size_t x_stride) {
+    vecf acc[FLOAT_TOKENS][FLOAT_ROWS];
+    const uint8_t *row[FLOAT_ROWS];
+    const size_t bytes = float_kind_bytes[kind];
+    for (int t = 0; t < n_tok; t++) {
+        for (int r = 0; r < FLOAT_ROWS; r++) {
+            acc[t][r] = vec_zero();
+            row[r] = w + w_row_bytes * (size_t)(r < n_row ? r : 0);
+        }
+    }
+    int32_t c = 0;
+    for (; c + VEC_LANES <= n; c += VEC_LANES) {
+        vecf act[FLOAT_TOKENS]; /* 4 * 3 sums, 3 activations and a weight: just sixteen registers */
+        for (int t = 0; t < n_tok; t++) {
+            act[t] = vec_load(x + x_stride * (size_t)t + c);
+        }
+        for (int r = 0; r < n_row; r++) {
+            vecf weights = load_weights(kind, row[r] + (size_t)c * bytes);
+            for (int t = 0; t < n_tok; t++) {
+                acc[t][r] = vec_fma(weights, act[t], acc[t][r]);
+            }
+        }
+    }
+    if (c < n) {
+        for (int r = 0; r < n_row; r++) {
+            vecf weights = load_weights_part(kind, row[r] + (size_t)c * bytes, n - c);
+            for (int t = 0; t < n_tok; t++) {
+                vecf act = vec_load_part(x + x_stride * (size_t)t + c, n - c);
+                acc[t][r] = vec_fma(weights, act, acc[t][r]);
+            }
+        }
+    }
+    for (int t = 0; t < n_tok; t++) {
+        float *out = y + y_stride * (size_t)t;
+        __m128 sum = vec_sum_4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]);
+        if (n_row == FLOAT_ROWS) {
+            _mm_storeu_ps(out, first ? sum : _mm_add_ps(_mm_loadu_ps(out), sum));
+        } else {
+            *out = first ? _mm_cvtss_f32(sum) : *out + _mm_cvtss_f32(sum);
+        }
+    }
+}
+
+/* One chunk of rows against all tokens: FLOAT_ROWS rows, or one. Functions of their own, since all
+ * types that are dequantised first share those of floats. */
+typedef void float_chunk_fn(bool first, float *y, size_t y_stride, const uint8_t *w,
+                            size_t w_row_bytes, int32_t n, const float *x, size_t x_stride,
+                            int32_t n_tok);
+
+#define FLOAT_TILES(kind, n_row, tokens)                                                           \
+    for (; n_tok >= (tokens); n_tok -= (tokens)) {                                                 \
+        float_tile(kind, n_row, tokens, first, y, y_stride, w, w_row_bytes, n, x, x_stride);       \
+        y += y_stride * (tokens);                                                                  \
+        x += x_stride * (tokens);                                                                  \
+    }
+#define FLOAT_CHUNK(name, kind, n_row)                                                             \
+    static __attribute__((noinline)) void name(bool first, float *y, size_t y_stride,              \
+                                               const uint8_t *w, size_t w_row_bytes, int32_t n,    \
+                                               const float *x, size_t x_stride, int32_t n_tok) {   \
+        FLOAT_TILES(kind, n_row, FLOAT_TOKENS)                                                     \
+        FLOAT_TILES(kind, n_row, 2)                                                                \
+        FLOAT_TILES(kind, n_row, 1)                                                                \
+    }
+FLOAT_CHUNK(chunk_rows_f32, KIND_F32, FLOAT_ROWS)
+FLOAT_CHUNK(chunk_row_f32, KIND_F32, 1)
+FLOAT_CHUNK(chunk_rows_f16, KIND_F16, FLOAT_ROWS)
+FLOAT_CHUNK(chunk_row_f16, KIND_F16, 1)
+FLOAT_CHUNK(chunk_rows_bf16, KIND_BF16, FLOAT_ROWS)
+FLOAT_CHUNK(chunk_row_bf16, KIND_BF16, 1)
+
+typedef void dequant_fn(const void *w, int32_t n_col, float *out);
+
+/* How a type's rows are read: dequantised once for all tokens, or with dequant NULL as they are.
+ * Dequantising is exact, so the sums are the same bits either way. */
+typedef struct float_reader {
+    dequant_fn *dequant;
+    size_t chunk_bytes; /* of MM_CHUNK weights */
+    float_chunk_fn *rows;
+    float_chunk_fn *row;
+} float_reader;
+
+static void float_rows(const float_reader *f, int n_row, float *y, size_t y_stride,
+                       const uint8_t *w, size_t w_row_bytes, int32_t n_col, const float *x,
+                       size_t x_stride, int32_t n_tok) {
+    float buf[FLOAT_ROWS * MM_CHUNK] __attribute__((aligned(64)));
+    float_chunk_fn *chunk = n_row == FLOAT_ROWS ? f->rows : f->row;
+    for (int32_t c = 0; c < n_col; c += MM_CHUNK, w += f->chunk_bytes) {
+        int32_t n = n_col - c < MM_CHUNK ? n_col - c : MM_CHUNK;
+        if (!f->dequant) {
+            chunk(c == 0, y, y_stride, w, w_row_bytes, n, x + c, x_stride, n_tok);
+            continue;
+        }
+        for (int r = 0; r < n_row; r++) {
+            f->dequant(w + w_row_bytes * (size_t)r, n, buf + r * MM_CHUNK);
+        }
+        chunk(c == 0, y, y_stride, (const uint8_t *)buf, MM_CHUNK * sizeof *buf, n, x + c, x_stride,
+              n_tok);
+    }
+}
+
+static void mm_float(const float_reader *f, float *y, size_t y_stride, const uint8_t *w,
+                     size_t w_row_bytes, int32_t n_row, int32_t n_col, const float *x,
+                     size_t x_stride, int32_t n_tok) {
+    int32_t r = 0;
+    for (; r + FLOAT_ROWS <= n_row; r += FLOAT_ROWS) {
+        float_rows(f, FLOAT_ROWS, y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_col,
+                   x, x_stride, n_tok);
+    }
+    for (; r < n_row; r++) {
+        float_rows(f, 1, y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_col, x,
+                   x_stride, n_tok);
+    }
+}
+
+/* From this many tokens on, halves are turned into floats first. */
+enum { DEQUANT_TOKENS = 2 * FLOAT_TOKENS };
+
+#define READ_AS_IS(type, bytes)                                                                    \
+    { NULL, MM_CHUNK *(bytes), chunk_rows_##type, chunk_row_##type }
+#define READ_DEQUANTISED(type, bytes)                                                              \
+    { dequant_##type, bytes, chunk_rows_f32, chunk_row_f32 }
+#define MM_F32(type, few, many)                                                                    \
+    static void mm_f32_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,        \
+                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,        \
+                              int32_t n_tok) {                                                     \
+        static const float_reader reader[2] = {few, many};                                         \
+        mm_float(&reader[n_tok >= DEQUANT_TOKENS], y, y_stride, w, w_row_bytes, n_row, n_col, x,   \
+                 x_stride, n_tok);                                                                 \
+    }
+MM_F32(f32, READ_AS_IS(f32, 4), READ_AS_IS(f32, 4))
+MM_F32(f16, READ_AS_IS(f16, 2), READ_DEQUANTISED(f16, MM_CHUNK * 2))
+MM_F32(bf16, READ_AS_IS(bf16, 2), READ_DEQUANTISED(bf16, MM_CHUNK * 2))
+#define MM_F32_BLOCKS(type, bytes)                                                                 \
+    MM_F32(type, READ_DEQUANTISED(type, bytes), READ_DEQUANTISED(type, bytes))
+MM_F32_BLOCKS(q8, MM_CHUNK / 32 * sizeof(block_q8))
+MM_F32_BLOCKS(q4, MM_CHUNK / 32 * sizeof(block_q4))
+MM_F32_BLOCKS(q2, MM_CHUNK / 64 * sizeof(block_q2))
+
+/* ---- attention over cached rows */
+
+ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, const uint8_t *k, size_t row_bytes,
+                          int32_t n_row, int32_t head_dim, float scale, float *out) {
+    int32_t i = 0;
+    for (; i + FLOAT_ROWS <= n_row; i += FLOAT_ROWS) {
+        float_tile(kind, FLOAT_ROWS, 1, true, out + i, 0, k + row_bytes * (size_t)i, row_bytes,
+                   head_dim, q, 0);
+    }
+    for (; i < n_row; i++) {
+        float_tile(kind, 1, 1, true, out + i, 0, k + row_bytes * (size_t)i, row_bytes, head_dim, q,
+                   0);
+    }
+    for (i = 0; i < n_row; i++) {
+        out[i] *= scale;
+    }
+}
+
+/* n_vec vectors of columns over all rows; the last one has part lanes (0: all). */
+ALWAYS_INLINE void kv_mix_columns(enum float_kind kind, int n_vec, int32_t part, const float *p,
+                                  const uint8_t *v, size_t row_bytes, int32_t n_row, float *acc) {
+    vecf sum[8];
+    for (int j = 0; j < n_vec; j++) {
+        sum[j] = part ? vec_load_part(acc, part) : vec_load(acc + j * VEC_LANES);
+    }
+    for (int32_t i = 0; i < n_row; i++, v += row_bytes) {
+        vecf weight = vec_set1(p[i]);
+        for (int j = 0; j < n_vec; j++) {
+            vecf value = part ? load_weights_part(kind, v, part)
+                              : load_weights(kind, v + j * VEC_LANES * float_kind_bytes[kind]);
+            sum[j] = vec_fma(weight, value, sum[j]);
+        }
+    }
+    for (int j = 0; j < n_vec; j++) {
+        if (part) {
+            vec_store_part(acc, sum[j], part);
+        } else {
+            vec_store(acc + j * VEC_LANES, sum[j]);
+        }
+    }
+}
+
+ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, const uint8_t *v, size_t row_bytes,
+                          int32_t n_row, int32_t head_dim, float *acc) {
+    const size_t bytes = float_kind_bytes[kind];
+    int32_t c = 0;
+    for (; c + 8 * VEC_LANES <= head_dim; c += 8 * VEC_LANES) {
+        kv_mix_columns(kind, 8, 0, p, v + (size_t)c * bytes, row_bytes, n_row, acc + c);
+    }
+    for (; c + VEC_LANES <= head_dim; c += VEC_LANES) {
+        kv_mix_columns(kind, 1, 0, p, v + (size_t)c * bytes, row_bytes, n_row, acc + c);
+    }
+    if (c < head_dim) {
+        kv_mix_columns(kind, 1, head_dim - c, p, v + (size_t)c * bytes, row_bytes, n_row, acc + c);
+    }
+}
+
+static void kv_dot_f32(const float *q, const void *k, size_t row_stride, int32_t n_row,
+                       int32_t head_dim, float scale, float *out) {
+    kv_dot(KIND_F32, q, k, 4 * row_stride, n_row, head_dim, scale, out);
+}
+
+static void kv_dot_f16(const float *q, const void *k, size_t row_stride, int32_t n_row,
+                       int32_t head_dim, float scale, float *out) {
+    kv_dot(KIND_F16, q, k, 2 * row_stride, n_row, head_dim, scale, out);
+}
+
+static void kv_mix_f32(const float *p, const void *v, size_t row_stride, int32_t n_row,
+                       int32_t head_dim, float *acc) {
+    kv_mix(KIND_F32, p, v, 4 * row_stride, n_row, head_dim, acc);
+}
+
+static void kv_mix_f16(const float *p, const void *v, size_t row_stride, int32_t n_row,
+                       int32_t head_dim, float *acc) {
+    kv_mix(KIND_F16, p, v, 2 * row_stride, n_row, head_dim, acc);
+}
+
+static void fill_float_slots(kernels *k) {
+    k->mm_f32[DT_F32] = mm_f32_f32;
+    k->mm_f32[DT_F16] = mm_f32_f16;
+    k->mm_f32[DT_BF16] = mm_f32_bf16;
+    k->mm_f32[DT_Q8] = mm_f32_q8;
+    k->mm_f32[DT_Q4] = mm_f32_q4;
+    k->mm_f32[DT_Q2] = mm_f32_q2;
+    k->kv_dot[KV_F32] = kv_dot_f32;
+    k->kv_dot[KV_F16] = kv_dot_f16;
+    k->kv_mix[KV_F32] = kv_mix_f32;
+    k->kv_mix[KV_F16] = kv_mix_f16;
+}
+
+#endif

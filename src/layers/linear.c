@@ -1,0 +1,109 @@
+/* Matrix products as pool jobs: splitting rows over threads. Each output element is computed by one
+ * kernel call, in the order the kernels fix, so the split never shows in the result. */
+#include "layers/exec.h"
+
+/* Below this many weight bytes a task costs less than handing it out. */
+#define TASK_MIN_BYTES   16384u
+#define TASKS_PER_THREAD 4
+#define LINEAR_JOBS_MAX  4096
+
+typedef struct linear_run_state {
+    const exec *exec;
+    const linear_job *jobs;
+    int32_t n_job;
+    int32_t rows_per_task; /* the same for all jobs, so a task number maps to a job by division */
+} linear_run_state;
+
+bool exec_wants_q8(const exec *e, dtype type) {
+    return !e->reference && e->kernels->mm_q8[type] != NULL;
+}
+
+static int32_t tasks_of(const linear_job *j, int32_t rows_per_task) {
+    return (j->n_row + rows_per_task - 1) / rows_per_task;
+}
+
+static void linear_task(void *job, int32_t task, int32_t thread) {
+    const linear_run_state *run = job;
+    (void)thread;
+    const linear_job *j = run->jobs;
+    int32_t n;
+    while (task >= (n = tasks_of(j, run->rows_per_task))) {
+        task -= n;
+        j++;
+    }
+    int32_t row = task * run->rows_per_task;
+    int32_t n_row = j->n_row - row < run->rows_per_task ? j->n_row - row : run->rows_per_task;
+    const char *w = (const char *)j->w + (size_t)row * j->row_bytes;
+    const rows *x = j->x;
+    if (exec_wants_q8(run->exec, j->type)) {
+        run->exec->kernels->mm_q8[j->type](j->y + row, j->y_stride, w, j->row_bytes, n_row,
+                                           j->n_col, x->q + (size_t)j->x_row * x->q_stride,
+                                           x->q_stride, j->n_tok);
+    } else {
+        run->exec->kernels->mm_f32[j->type](j->y + row, j->y_stride, w, j->row_bytes, n_row,
+                                            j->n_col, x->f + (size_t)j->x_row * x->f_stride,
+                                            x->f_stride, j->n_tok);
+    }
+}
+
+void linear_run(const exec *e, const linear_job *jobs, int32_t n_job) {
+    uint64_t work_bytes = 0;
+    int64_t n_row = 0;
+    for (int32_t i = 0; i < n_job; i++) {
+        work_bytes += (uint64_t)jobs[i].n_row * jobs[i].row_bytes * (uint64_t)jobs[i].n_tok;
+        n_row += jobs[i].n_row;
+    }
+    if (n_row == 0) {
+        return;
+    }
+    int64_t n_task = (int64_t)pool_threads(e->pool) * TASKS_PER_THREAD;
+    int64_t most = (int64_t)(work_bytes / TASK_MIN_BYTES) + 1;
+    n_task = n_task < most ? n_task : most;
+    int64_t per_task = (n_row + n_task - 1) / n_task;
+    per_task = (per_task + 7) / 8 * 8; /* whole register blocks of the kernels */
+    linear_run_state run = {e, jobs, n_job, (int32_t)per_task};
+    int32_t total = 0;
+    for (int32_t i = 0; i < n_job; i++) {
+        total += tasks_of(&jobs[i], run.rows_per_task);
+    }
+    pool_run(e->pool, linear_task, &run, total);
+}
+
+linear_job linear_of(const weight *w, const rows *x, float *y, size_t y_stride, int32_t n_tok) {
+    return (linear_job){.w = w->data,
+                        .type = w->type,
+                        .row_bytes = w->row_bytes,
+                        .n_row = w->n_row,
+                        .n_col = w->n_col,
+                        .x = x,
+                        .y = y,
+                        .y_stride = y_stride,
+                        .n_tok = n_tok};
+}
+
+typedef struct quantize_state {
+    const exec *exec;
+    const rows *x;
+    int32_t n_col;
+} quantize_state;
+
+static void quantize_task(void *job, int32_t task, int32_t thread) {
+    const quantize_state *q = job;
+    (void)thread;
+    q->exec->kernels->quantize_act(q->x->f + (size_t)task * q->x->f_stride, q->n_col,
+                                   q->x->q + (size_t)task * q->x->q_stride);
+}
+
+void rows_quantize(const exec *e, const rows *x, int32_t n, int32_t n_col) {
+    quantize_state q = {e, x, n_col};
+    pool_run(e->pool, quantize_task, &q, n);
+}
+
+void add_bias(const exec *e, float *y, size_t y_stride, const weight *bias, int32_t n_tok) {
+    if (!bias->data) {
+        return;
+    }
+    for (int32_t t = 0; t < n_tok; t++) {
+        e->kernels->add_scaled(y + (size_t)t * y_stride, 1.0f, bias->data, bias->n_col);
+    }
+}

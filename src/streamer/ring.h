@@ -1,0 +1,71 @@
+/* The ring's memory: one map cut into blocks of any size, with a recency order for eviction.
+ *
+ * A block is free, held or kept. Held blocks (being read, or handed out) are never touched; kept
+ * ones are evicted when room is needed, least recently kept first. Blocks never move. Knows nothing
+ * of experts or reads, and allocates only in ring_open. Driven by one thread.
+ *
+ * Room is found in this order: the smallest free block that fits; the first of the few oldest kept
+ * blocks that fits together with its free neighbours; the run of neighbouring free and kept blocks
+ * whose youngest member is oldest. With equal sizes this is exact recency order. Since every free or
+ * kept block joins some run, a request that fits the whole ring succeeds whenever nothing is held,
+ * however the ring is fragmented.
+ */
+#ifndef SMOE_STREAMER_RING_H
+#define SMOE_STREAMER_RING_H
+
+#include "base/error.h"
+
+#define RING_UNIT_BYTES 4096u /* blocks start and end on multiples of this */
+
+typedef enum ring_state { RING_UNUSED, RING_FREE, RING_HELD, RING_KEPT } ring_state;
+
+typedef struct ring_block {
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t stamp; /* when it was kept; ring.clock counts */
+    int32_t before; /* neighbours by address, -1 at the ends */
+    int32_t after;
+    int32_t prev; /* within the free list, the recency list or the spare ids */
+    int32_t next;
+    ring_state state;
+} ring_block;
+
+typedef struct ring {
+    uint8_t *base;
+    uint64_t bytes;
+    ring_block *block; /* [n_block] */
+    int32_t n_block;
+    int32_t first; /* lowest address */
+    int32_t spare; /* ids without memory */
+    int32_t free_head;
+    int32_t oldest, newest; /* kept blocks */
+    uint64_t clock;
+    uint64_t evictions;
+    int32_t *window; /* [n_block], scratch of the run search */
+} ring;
+
+/* Called before a kept block loses its memory. */
+typedef void (*ring_evict_fn)(void *user, int32_t block);
+
+/* Maps bytes (rounded down to units) for at most max_held blocks that are held or kept at a time.
+ * The caller's ring_close, which takes a zeroed ring too. */
+int ring_open(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err);
+void ring_close(ring *r);
+
+/* A held block of at least bytes, or -1. Evicts only blocks kept no later than youngest_stamp. */
+int32_t ring_take(ring *r, uint64_t bytes, uint64_t youngest_stamp, ring_evict_fn evict,
+                  void *user);
+/* Held to kept, as the most recent; kept to held; held to free. */
+void ring_keep(ring *r, int32_t block);
+void ring_hold(ring *r, int32_t block);
+void ring_drop(ring *r, int32_t block);
+
+static inline uint8_t *ring_at(const ring *r, int32_t block) {
+    return r->base + r->block[block].offset;
+}
+/* Tables and map. */
+uint64_t ring_held_bytes(const ring *r);
+/* For tests: whether blocks tile the map, free neighbours are joined and the lists agree. */
+bool ring_is_sound(const ring *r);
+
+#endif

@@ -1,0 +1,70 @@
+/* The streamer's inside, shared by its own files (streamer.c, streamer_open.c) and its tests. All of
+ * it belongs to the driving thread. */
+#ifndef SMOE_STREAMER_STREAMER_STATE_H
+#define SMOE_STREAMER_STREAMER_STATE_H
+
+#include <xxhash.h>
+
+#include "streamer/queue.h"
+#include "streamer/ring.h"
+#include "streamer/streamer.h"
+
+enum { STREAMER_BETS = 64 };
+
+/* What a ring block holds; same index. Meaningful while the block is held or kept. */
+typedef struct entry {
+    int32_t moe_index;
+    int32_t expert;
+    int32_t n_held;  /* handed out and not released */
+    int32_t wanted;  /* position in the current demand until handed out, else -1 */
+    bool is_ready;   /* all bytes are there and checked */
+    bool is_bet;     /* read for a bet and not used since */
+    bool was_reread; /* its checksum has differed once */
+} entry;
+
+typedef struct bet {
+    int32_t moe_index;
+    int32_t expert;
+} bet;
+
+struct streamer {
+    const source *source;
+    log_sink log;
+    ring ring;
+    queue queue;
+    entry *entry;       /* [ring.n_block] */
+    int32_t *entry_of;  /* [n_moe_layer][n_expert_row], -1: not in the ring */
+    uint64_t *mark;     /* [n_moe_layer]: ring.clock when each of the last demands began */
+    uint64_t n_demand;  /* demands so far */
+    int32_t *all;       /* [n_expert_row], scratch of preload */
+    XXH3_state_t *hash; /* for experts in several extents */
+    uint64_t table_bytes;
+
+    /* the current demand */
+    int32_t moe_index;
+    int32_t n_want; /* experts asked for */
+    int32_t n_handed;
+    int32_t *want; /* [n_expert_row]: experts, by position */
+    int32_t *miss; /* [n_expert_row]: positions without an entry yet, from miss_at on */
+    int32_t miss_at, n_miss;
+    int32_t *ready; /* [n_expert_row]: entries to hand out, from ready_at on */
+    int32_t ready_at, n_ready;
+    struct failure {
+        int code; /* 0: none */
+        int errnum;
+        int32_t moe_index, expert, file;
+        uint64_t offset;
+    } failure;
+
+    bet bet[STREAMER_BETS]; /* not started, the oldest first */
+    int32_t n_bet;
+
+    bool is_counting; /* off during preload */
+    streamer_stats stats;
+};
+
+static inline int32_t *entry_slot(const streamer *s, int32_t moe_index, int32_t expert) {
+    return &s->entry_of[(size_t)moe_index * (size_t)s->source->n_expert_row + (size_t)expert];
+}
+
+#endif

@@ -1,0 +1,346 @@
+/* The conductor under stress: ceilings, allocation in the loop, failing drives, cancelling, NaN. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "conductor/machine.h"
+#include "conductor/model.h"
+#include "faulty_io.h"
+#include "model_util.h"
+
+static smoe_error err;
+
+static const int32_t PROMPT[] = {3138, 625, 258, 535, 450, 308, 258};
+enum { N_PROMPT = sizeof PROMPT / sizeof *PROMPT };
+
+/* ---- sessions and arguments */
+
+TEST(session_refuses_what_cannot_be) {
+    smoe_model_options options = {.n_thread = 1, .context_tok = 16};
+    opened o = open_with(test_model("tales-8m"), &options);
+    int32_t ids[17] = {0};
+    CHECK_ERR(smoe_session_sync(o.session, ids, 0, &err), SMOE_ERR_ARGUMENT);
+    CHECK_ERR(smoe_session_sync(o.session, ids, 17, &err), SMOE_ERR_CONTEXT);
+    ids[3] = 4096;
+    CHECK_ERR(smoe_session_sync(o.session, ids, 5, &err), SMOE_ERR_ARGUMENT);
+    CHECK_HAS(err.text, "token 3 is 4096");
+    ids[3] = -1;
+    CHECK_ERR(smoe_session_sync(o.session, ids, 5, &err), SMOE_ERR_ARGUMENT);
+    smoe_session *second;
+    CHECK_ERR(smoe_session_open(&second, o.model, &err), SMOE_ERR_MEMORY);
+    ids[3] = 0;
+    CHECK_OK(smoe_session_sync(o.session, ids, 16, &err));
+    close_opened(&o);
+    options.context_tok = 5000;
+    CHECK_ERR(smoe_model_open(&o.model, test_model("tales-8m"), &options, &err), SMOE_ERR_ARGUMENT);
+    CHECK_HAS(err.text, "1024");
+}
+
+TEST(generation_ends_at_context_stop_and_end) {
+    smoe_model_options options = {.n_thread = 2, .context_tok = 32};
+    opened o = open_with(test_model("tales-8m"), &options);
+    static const char *const stop[] = {"never there", "great"};
+    smoe_generate_options g = {.sampling = {.top_p = 1, .repetition_penalty = 1},
+                               .max_tok = -1,
+                               .stop = stop,
+                               .n_stop = 2};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    smoe_finish finish;
+    /* " great deal of work in the country, ..." is the golden continuation */
+    CHECK_OK(smoe_generate(o.session, PROMPT, N_PROMPT, &g, &ids, &n, &finish, &err));
+    CHECK_INT(finish, SMOE_FINISH_STOP);
+    CHECK(n >= 1 && n <= 3);
+    smoe_free(ids);
+    g.n_stop = 0;
+    CHECK_OK(smoe_generate(o.session, PROMPT, N_PROMPT, &g, &ids, &n, &finish, &err));
+    CHECK_INT(finish, SMOE_FINISH_LENGTH);
+    CHECK_INT(n, 32 - N_PROMPT + 1);
+    smoe_free(ids);
+    close_opened(&o);
+}
+
+/* ---- one ceiling */
+
+/* Runs in a process of its own, so that VmHWM is this model's alone. */
+static void check_ceiling(const char *path, uint64_t ceiling, bool reference) {
+    smoe_model_options options = {.n_thread = 2,
+                                  .context_tok = 256,
+                                  .memory_bytes = ceiling,
+                                  .precision = reference ? SMOE_PRECISION_REFERENCE
+                                                         : SMOE_PRECISION_DEFAULT};
+    opened o = open_with(path, &options);
+    const smoe_plan *plan = smoe_model_plan(o.model);
+    CHECK(plan->process_bytes + plan->scout_bytes + plan->kv_bytes + plan->scratch_bytes +
+              plan->ring_bytes + plan->reserve_bytes <=
+          ceiling);
+    int32_t ids[200];
+    for (int i = 0; i < 200; i++) {
+        ids[i] = (int32_t)(test_rand() % 4096);
+    }
+    CHECK(window_nll(&o, ids, 200) > 0); /* keeps no rows: the test's own memory counts too */
+    free(greedy(&o, ids, 50, 40));
+    smoe_stats stats;
+    smoe_model_stats(o.model, &stats);
+    if (stats.peak_process_bytes > ceiling) {
+        FAIL("%s: peak %llu bytes above the ceiling of %llu", path,
+             (unsigned long long)stats.peak_process_bytes, (unsigned long long)ceiling);
+    }
+    CHECK_INT(stats.uses, stats.hits + stats.inflight_hits + stats.misses);
+    close_opened(&o);
+}
+
+/* The smallest ceiling that the plan names for this process as it is now. */
+static uint64_t smallest_ceiling(const char *path, bool reference) {
+    smoe_model *model;
+    smoe_model_options options = {.n_thread = 2,
+                                  .context_tok = 256,
+                                  .memory_bytes = 1,
+                                  .precision = reference ? SMOE_PRECISION_REFERENCE
+                                                         : SMOE_PRECISION_DEFAULT};
+    CHECK_ERR(smoe_model_open(&model, path, &options, &err), SMOE_ERR_MEMORY);
+    const char *at = strstr(err.text, "works is ");
+    CHECK(at);
+    return strtoull(at + 9, NULL, 10);
+}
+
+static void check_ceilings(const char *path, bool reference) {
+    if (!alloc_guard_active()) {
+        SKIP("a sanitizer's own memory would count");
+    }
+    check_ceiling(path, smallest_ceiling(path, reference), reference);
+}
+
+TEST(ceiling_holds_checkpoint) {
+    check_ceilings(test_model("tales-8m"), false);
+}
+
+TEST(ceiling_holds_reference) {
+    check_ceilings(test_model("tales-8m"), true);
+}
+
+TEST(ceiling_holds_q4_vault) {
+    check_ceilings(sculpted(test_model("tales-8m"), "q4"), false);
+}
+
+TEST(ceiling_holds_28m_vault) {
+    check_ceilings(sculpted(test_vectors("models/tales-28m"), "q4"), false);
+}
+
+TEST(ring_below_a_token_cycle_is_refused_by_name) {
+    smoe_model *model;
+    smoe_model_options options = {.n_thread = 1, .ring_bytes = 4096};
+    CHECK_ERR(smoe_model_open(&model, test_model("tales-8m"), &options, &err), SMOE_ERR_ARGUMENT);
+    char number[32];
+    snprintf(number, sizeof number, "%llu", (unsigned long long)ring_floor(test_model("tales-8m")));
+    CHECK_HAS(err.text, number);
+    CHECK_HAS(err.text, "token cycle");
+}
+
+/* ---- no allocation in the loops */
+
+static bool forbid_after_first(void *user, int32_t id, const char *text, size_t bytes) {
+    int *n = user;
+    (void)id;
+    (void)text;
+    (void)bytes;
+    if (++*n == 1) {
+        alloc_guard_forbid(true);
+    }
+    return false;
+}
+
+static void check_no_allocation(smoe_model_options options) {
+    static const char *const stop[] = {"no such text"};
+    int n_token = 0;
+    opened o = open_with(test_model("tales-8m"), &options);
+    smoe_generate_options g = {.sampling = smoe_model_sampling(o.model),
+                               .max_tok = 40,
+                               .ignore_end = true,
+                               .stop = stop,
+                               .n_stop = 1,
+                               .on_token = forbid_after_first,
+                               .user = &n_token};
+    CHECK_OK(smoe_generate(o.session, PROMPT, N_PROMPT, &g, NULL, NULL, NULL, &err));
+    alloc_guard_forbid(false);
+    CHECK_INT(n_token, 40);
+    CHECK_INT(alloc_guard_violations(), 0);
+    /* prefill of a warm session */
+    int32_t ids[100];
+    for (int i = 0; i < 100; i++) {
+        ids[i] = (int32_t)(test_rand() % 4096);
+    }
+    alloc_guard_forbid(true);
+    CHECK_OK(smoe_session_sync(o.session, ids, 100, &err));
+    alloc_guard_forbid(false);
+    CHECK_INT(alloc_guard_violations(), 0);
+    close_opened(&o);
+}
+
+TEST(loops_do_not_allocate) {
+    if (!alloc_guard_active()) {
+        SKIP("the allocation guard is not in this build");
+    }
+    smoe_model_options options = {.n_thread = 2, .context_tok = 128};
+    options.ring_bytes = ring_floor(test_model("tales-8m"));
+    check_no_allocation(options);
+    options.io = SMOE_IO_THREADS;
+    options.spec_ranks = 4;
+    check_no_allocation(options);
+    options.precision = SMOE_PRECISION_REFERENCE;
+    check_no_allocation(options);
+}
+
+/* Every allocation of opening fails once; each time there is an error and nothing leaks or crashes.
+ */
+TEST(opening_survives_each_failed_allocation) {
+    if (!alloc_guard_active()) {
+        SKIP("the allocation guard is not in this build");
+    }
+    const char *path = test_data("bad/ok-model");
+    smoe_model_options options = {.n_thread = 1, .context_tok = 16};
+    opened o = open_with(path, &options); /* counts, and warms up what the C library keeps */
+    close_opened(&o);
+    uint64_t before = alloc_guard_count();
+    o = open_with(path, &options);
+    uint64_t n = alloc_guard_count() - before;
+    close_opened(&o);
+    uint64_t step = test_thorough() ? 1 : n / 150 + 1;
+    for (uint64_t i = 1; i <= n; i += step) {
+        smoe_model *model = NULL;
+        err.text[0] = '\0';
+        alloc_guard_fail_at(i);
+        int rc = smoe_model_open(&model, path, &options, &err);
+        bool refused = alloc_guard_has_failed();
+        alloc_guard_fail_at(0);
+        if (rc == SMOE_OK) {
+            smoe_model_close(model);
+        } else if (!err.text[0]) {
+            FAIL("allocation %llu: an error without a text", (unsigned long long)i);
+        }
+        CHECK(refused || rc == SMOE_OK);
+    }
+}
+
+/* ---- failing drives */
+
+typedef struct faulted {
+    smoe_model *model;
+    smoe_session *session;
+} faulted;
+
+static faulted open_faulty(const char *path) {
+    faulted f;
+    smoe_model_options options = {.n_thread = 2, .context_tok = 128, .direct = SMOE_OFF};
+    options.ring_bytes = ring_floor(path);
+    faulty_reset();
+    CHECK_OK(model_open(&f.model, path, &options, &faulty_ops, &err));
+    CHECK_OK(smoe_session_open(&f.session, f.model, &err));
+    return f;
+}
+
+static void close_faulty(faulted *f) {
+    smoe_session_close(f->session);
+    smoe_model_close(f->model);
+    CHECK_INT(faulty_open_count(), 0);
+}
+
+/* A fault that persists fails the request with a reason; once lifted, the same session gives the
+ * right logits. */
+static void check_persistent(const fault *bad, int code, const char *part) {
+    const char *path = sculpted(test_model("tales-8m"), "q4");
+    faulted f = open_faulty(path);
+    size_t vocab = (size_t)smoe_model_info(f.model)->vocab_size;
+    CHECK_OK(smoe_session_sync(f.session, PROMPT, N_PROMPT, &err));
+    float *want = malloc(vocab * sizeof *want);
+    memcpy(want, smoe_session_logits(f.session), vocab * sizeof *want);
+    CHECK_OK(smoe_session_sync(f.session, (const int32_t[]){1}, 1, &err)); /* forget the prefix */
+    fault here = *bad;
+    if (bad->kind == FAULT_FLIP) { /* in the record that was read first */
+        here.file = faulty_log(0)->file;
+        here.from = faulty_log(0)->offset + 100;
+        here.to = here.from + 1;
+    }
+    faulty_add(&here);
+    CHECK_ERR(smoe_session_sync(f.session, PROMPT, N_PROMPT, &err), code);
+    CHECK_HAS(err.text, part);
+    CHECK_HAS(err.text, "expert");
+    CHECK_HAS(err.text, ".smoe");
+    faulty_clear();
+    CHECK_OK(smoe_session_sync(f.session, PROMPT, N_PROMPT, &err));
+    CHECK(memcmp(want, smoe_session_logits(f.session), vocab * sizeof *want) == 0);
+    free(want);
+    close_faulty(&f);
+}
+
+TEST(read_errors_lose_only_the_request) {
+    check_persistent(&(fault){.kind = FAULT_ERRNO, .value = EIO, .times = FAULT_FOREVER},
+                     SMOE_ERR_IO, "Input/output error");
+}
+
+TEST(flipped_bits_are_found_and_named) {
+    check_persistent(&(fault){.kind = FAULT_FLIP, .times = FAULT_FOREVER}, SMOE_ERR_CHECKSUM,
+                     "checksum");
+}
+
+TEST(a_file_cut_short_is_named) {
+    check_persistent(&(fault){.kind = FAULT_EOF, .times = FAULT_FOREVER}, SMOE_ERR_IO, "too early");
+}
+
+TEST(passing_faults_do_not_show) {
+    const char *path = sculpted(test_model("tales-8m"), "q4");
+    opened plain = open_with(path, NULL);
+    int32_t *want = greedy(&plain, PROMPT, N_PROMPT, 20);
+    close_opened(&plain);
+    faulted f = open_faulty(path);
+    for (int i = 0; i < 40; i++) {
+        faulty_add(&(fault){.kind = i % 2 ? FAULT_HALF : FAULT_ERRNO,
+                            .value = i % 4 ? EINTR : EIO,
+                            .nth = 9 * i,
+                            .times = 1});
+    }
+    opened o = {f.model, f.session};
+    int32_t *got = greedy(&o, PROMPT, N_PROMPT, 20);
+    CHECK(memcmp(want, got, 20 * sizeof *got) == 0);
+    smoe_stats stats;
+    smoe_model_stats(f.model, &stats);
+    CHECK(stats.read_retries > 0);
+    free(want);
+    free(got);
+    close_faulty(&f);
+}
+
+/* ---- cancelling */
+
+typedef struct canceller {
+    smoe_session *session;
+    int after;
+} canceller;
+
+static bool cancel_after(void *user, int32_t id, const char *text, size_t bytes) {
+    canceller *c = user;
+    (void)id;
+    (void)text;
+    (void)bytes;
+    if (c->after-- == 0) {
+        smoe_session_cancel(c->session);
+    }
+    return false;
+}
+
+/* Between two tokens no call is in progress, so the cancel must hold for the one that comes. */
+TEST(cancel_ends_generation_and_keeps_what_there_is) {
+    opened o = open_with(test_model("tales-8m"), NULL);
+    canceller c = {o.session, 5};
+    smoe_generate_options g = {.sampling = {.top_p = 1, .repetition_penalty = 1},
+                               .max_tok = 50,
+                               .on_token = cancel_after,
+                               .user = &c};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    CHECK_ERR(smoe_generate(o.session, PROMPT, N_PROMPT, &g, &ids, &n, NULL, &err),
+              SMOE_ERR_CANCELLED);
+    CHECK_INT(n, 6);
+    smoe_free(ids);
+    free(greedy(&o, PROMPT, N_PROMPT, 10)); /* and the session goes on */
+    close_opened(&o);
+}

@@ -1,0 +1,158 @@
+/* The exactness contract: logits and tokens are the same bits whatever the ring, the threads, the
+ * I/O back end, the prefill chunk, the bets, and wherever the weights come from. */
+#include <stdio.h>
+
+#include "model_util.h"
+
+enum { N_PROMPT = 150, N_NEW = 12 };
+
+typedef struct outcome {
+    float *logits; /* [N_PROMPT][vocab] */
+    int32_t *ids;  /* [N_NEW] */
+    float *last;   /* [vocab]: after the generated ids */
+    size_t vocab;
+} outcome;
+
+static const int32_t *prompt_of(size_t vocab) {
+    static int32_t ids[N_PROMPT];
+    uint32_t state = 12345;
+    for (int i = 0; i < N_PROMPT; i++) {
+        state = state * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((state >> 8) % vocab);
+    }
+    return ids;
+}
+
+static outcome run_model(const char *path, const smoe_model_options *options) {
+    smoe_error err;
+    opened o = open_with(path, options);
+    outcome r = {.vocab = (size_t)smoe_model_info(o.model)->vocab_size};
+    const int32_t *prompt = prompt_of(r.vocab);
+    int32_t all[N_PROMPT + N_NEW];
+    r.logits = all_logits(&o, prompt, N_PROMPT);
+    r.ids = greedy(&o, prompt, N_PROMPT, N_NEW);
+    memcpy(all, prompt, sizeof(int32_t) * N_PROMPT);
+    memcpy(all + N_PROMPT, r.ids, sizeof(int32_t) * N_NEW);
+    CHECK_OK(smoe_session_sync(o.session, all, N_PROMPT + N_NEW, &err));
+    r.last = malloc(r.vocab * sizeof(float));
+    memcpy(r.last, smoe_session_logits(o.session), r.vocab * sizeof(float));
+    close_opened(&o);
+    return r;
+}
+
+static void check_same(const outcome *want, const char *path, const smoe_model_options *options,
+                       const char *what) {
+    outcome got = run_model(path, options);
+    size_t row = want->vocab * sizeof(float);
+    for (size_t t = 0; t < N_PROMPT; t++) {
+        if (memcmp(got.logits + t * want->vocab, want->logits + t * want->vocab, row)) {
+            FAIL("%s: logits of token %zu differ", what, t);
+        }
+    }
+    if (memcmp(got.ids, want->ids, sizeof(int32_t) * N_NEW) || memcmp(got.last, want->last, row)) {
+        FAIL("%s: generated tokens or their logits differ", what);
+    }
+    free(got.logits);
+    free(got.ids);
+    free(got.last);
+}
+
+static smoe_model_options base_options(void) {
+    return (smoe_model_options){.n_thread = 2, .context_tok = 192, .chunk_tok = 64};
+}
+
+static void check_everything(const char *path) {
+    smoe_model_options resident = base_options();
+    resident.resident = true;
+    outcome want = run_model(path, &resident);
+    uint64_t floor = ring_floor(path);
+    const struct {
+        const char *what;
+        uint64_t ring;
+        int32_t threads, chunk, bets;
+        smoe_io_choice io;
+        smoe_switch direct;
+    } cases[] = {
+        {"smallest ring", floor, 2, 64, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"ring a little larger", floor + 40960, 2, 64, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"ring of two token cycles", 2 * floor, 2, 64, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"ring as planned", 0, 2, 64, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"one thread", floor, 1, 64, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"three threads", floor, 3, 64, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"threads as back end", floor, 2, 64, 0, SMOE_IO_THREADS, SMOE_AUTO},
+        {"threads, buffered", floor, 2, 64, 0, SMOE_IO_THREADS, SMOE_OFF},
+        {"buffered", floor, 2, 64, 0, SMOE_IO_AUTO, SMOE_OFF},
+        {"bets on 4 ranks", floor, 2, 64, 4, SMOE_IO_AUTO, SMOE_AUTO},
+        {"bets on 4 ranks, larger ring", 3 * floor, 2, 64, 4, SMOE_IO_THREADS, SMOE_AUTO},
+        {"chunk of 1", floor, 2, 1, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"chunk of 7", floor, 2, 7, 0, SMOE_IO_AUTO, SMOE_AUTO},
+        {"one chunk", floor, 2, 192, 0, SMOE_IO_AUTO, SMOE_AUTO},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        smoe_model_options o = base_options();
+        o.ring_bytes = cases[i].ring;
+        o.n_thread = cases[i].threads;
+        o.chunk_tok = cases[i].chunk;
+        o.spec_ranks = cases[i].bets;
+        o.io = cases[i].io;
+        o.direct = cases[i].direct;
+        check_same(&want, path, &o, cases[i].what);
+    }
+}
+
+TEST(invariance_checkpoint) {
+    check_everything(test_model("tales-8m"));
+}
+
+TEST(invariance_q4_vault) {
+    check_everything(sculpted(test_model("tales-8m"), "q4"));
+}
+
+TEST(invariance_q2_vault) {
+    check_everything(sculpted(test_model("tales-8m"), "q2"));
+}
+
+TEST(vault_equals_checkpoint) {
+    smoe_model_options o = base_options();
+    outcome want = run_model(test_model("tales-8m"), &o);
+    check_same(&want, sculpted(test_model("tales-8m"), "bf16"), &o, "bf16 vault");
+}
+
+TEST(reference_precision_is_invariant_too) {
+    const char *path = test_model("tales-8m");
+    smoe_model_options o = base_options();
+    o.precision = SMOE_PRECISION_REFERENCE;
+    outcome want = run_model(path, &o);
+    o.chunk_tok = 7;
+    o.n_thread = 1;
+    o.ring_bytes = ring_floor(path);
+    check_same(&want, path, &o, "reference, small ring, chunk of 7");
+}
+
+/* A prefix kept from an earlier call must not show either. */
+TEST(reused_prefix_equals_fresh) {
+    smoe_error err;
+    const char *path = test_model("tales-8m");
+    smoe_model_options options = base_options();
+    opened o = open_with(path, &options);
+    size_t vocab = (size_t)smoe_model_info(o.model)->vocab_size;
+    const int32_t *prompt = prompt_of(vocab);
+    float *fresh = all_logits(&o, prompt, N_PROMPT);
+    int32_t other[N_PROMPT];
+    for (int round = 0; round < 20; round++) {
+        size_t keep = (size_t)(test_rand() % N_PROMPT);
+        memcpy(other, prompt, sizeof other);
+        for (size_t i = keep; i < N_PROMPT; i++) {
+            other[i] = (int32_t)(test_rand() % vocab);
+        }
+        size_t n = 1 + (size_t)(test_rand() % N_PROMPT);
+        CHECK_OK(smoe_session_sync(o.session, other, N_PROMPT, &err));
+        CHECK_OK(smoe_session_sync(o.session, prompt, n, &err));
+        if (memcmp(smoe_session_logits(o.session), fresh + (n - 1) * vocab,
+                   vocab * sizeof(float))) {
+            FAIL("kept %zu of %d, synced %zu: logits differ", keep, N_PROMPT, n);
+        }
+    }
+    free(fresh);
+    close_opened(&o);
+}

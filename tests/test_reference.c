@@ -1,0 +1,231 @@
+/* Whole models against their makers' own implementation: fixtures' logits and greedy ids, the tales
+ * models' texts and perplexities. */
+#include <json-c/json.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "model_util.h"
+
+static smoe_error err;
+
+/* ---- fixtures */
+
+static void check_logits(opened *o, const char *expected, double limit) {
+    size_t n_id, n_logit;
+    int32_t *ids = truth_ids(expected, "input_ids", &n_id);
+    float *want = truth_floats(expected, "logits", &n_logit);
+    float *got = all_logits(o, ids, n_id);
+    double lo = HUGE_VAL, hi = -HUGE_VAL, worst = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < n_logit; i++) {
+        double d = fabs((double)got[i] - (double)want[i]);
+        lo = fmin(lo, (double)want[i]);
+        hi = fmax(hi, (double)want[i]);
+        if (!(d <= worst)) {
+            worst = d;
+            at = i;
+        }
+    }
+    if (!(worst <= limit * (hi - lo))) {
+        FAIL("%s: logit %zu is %g, expected %g: %g of the range", expected, at, (double)got[at],
+             (double)want[at], worst / (hi - lo));
+    }
+    free(ids);
+    free(want);
+    free(got);
+}
+
+static void check_greedy(opened *o, const char *expected) {
+    size_t n_id, n_want, n_margin;
+    int32_t *ids = truth_ids(expected, "input_ids", &n_id);
+    int32_t *want = truth_ids(expected, "generated", &n_want);
+    float *margin = truth_floats(expected, "margin", &n_margin);
+    int32_t *got = greedy(o, ids, n_id, n_want);
+    for (size_t i = 0; i < n_want && (got[i] == want[i] || margin[i] >= 1e-3f); i++) {
+        CHECK_INT(got[i], want[i]);
+    }
+    free(ids);
+    free(want);
+    free(margin);
+    free(got);
+}
+
+static void check_fixture(const char *name) {
+    char dir[64], file[96];
+    snprintf(dir, sizeof dir, "fixtures/%s", name);
+    snprintf(file, sizeof file, "fixtures/%s/expected.safetensors", name);
+    smoe_model_options o = {.n_thread = 2, .precision = SMOE_PRECISION_REFERENCE, .ring_bytes = 0};
+    test_apply_permutation(&o);
+    if (test_ring_floor()) {
+        o.ring_bytes = ring_floor(test_data(dir));
+    }
+    opened m = open_with(test_data(dir), &o);
+    check_logits(&m, test_data(file), 1e-4);
+    check_greedy(&m, test_data(file));
+    close_opened(&m);
+}
+
+TEST(fixture_qwen3_moe) {
+    check_fixture("qwen3_moe");
+}
+
+TEST(fixture_qwen3_moe_dense_mix) {
+    check_fixture("qwen3_moe_dense_mix");
+}
+
+TEST(fixture_mixtral) {
+    check_fixture("mixtral");
+}
+
+/* Default precision on the same: looser, but far below what a wrong formula would give. */
+TEST(fixtures_in_default_precision) {
+    static const char *const names[] = {"qwen3_moe", "qwen3_moe_dense_mix", "mixtral"};
+    for (size_t i = 0; i < 3; i++) {
+        char dir[64], file[96];
+        snprintf(dir, sizeof dir, "fixtures/%s", names[i]);
+        snprintf(file, sizeof file, "fixtures/%s/expected.safetensors", names[i]);
+        opened m = open_with(test_data(dir), NULL);
+        check_logits(&m, test_data(file), 5e-3);
+        close_opened(&m);
+    }
+}
+
+/* ---- the tales models */
+
+static struct json_object *load_golden(const char *dir) {
+    char path[512];
+    struct json_object *root = NULL;
+    snprintf(path, sizeof path, "%s/golden.json", dir);
+    CHECK_OK(json_load(&root, path, 16u << 20, 0, &err));
+    return root;
+}
+
+static int32_t *ids_of(struct json_object *array, size_t *n) {
+    *n = json_object_array_length(array);
+    int32_t *ids = malloc((*n + 1) * sizeof *ids);
+    for (size_t i = 0; i < *n; i++) {
+        ids[i] = json_object_get_int(json_object_array_get_idx(array, i));
+    }
+    return ids;
+}
+
+static void check_tales(const char *dir) {
+    smoe_model_options options = {
+        .n_thread = 2, .context_tok = 256, .precision = SMOE_PRECISION_REFERENCE};
+    test_apply_permutation(&options);
+    opened o = open_with(dir, &options);
+    struct json_object *golden = load_golden(dir);
+    struct json_object *list = json_find(golden, "greedy");
+    CHECK(json_object_array_length(list) > 0);
+    for (size_t i = 0; i < json_object_array_length(list); i++) {
+        struct json_object *g = json_object_array_get_idx(list, i);
+        size_t n_prompt, n_want;
+        int32_t *prompt = ids_of(json_find(g, "ids"), &n_prompt);
+        int32_t *want = ids_of(json_find(g, "continuation"), &n_want);
+        int32_t *got = greedy(&o, prompt, n_prompt, n_want);
+        for (size_t t = 0; t < n_want; t++) {
+            CHECK_INT(got[t], want[t]);
+        }
+        CHECK_OK(smoe_session_sync(o.session, prompt, n_prompt, &err));
+        struct json_object *top = json_find(g, "last_logits_top10");
+        for (size_t t = 0; t < json_object_array_length(top); t++) {
+            struct json_object *pair = json_object_array_get_idx(top, t);
+            int32_t id = json_object_get_int(json_object_array_get_idx(pair, 0));
+            double logit = json_object_get_double(json_object_array_get_idx(pair, 1));
+            CHECK_NEAR(smoe_session_logits(o.session)[id], logit, 1e-3);
+        }
+        free(prompt);
+        free(want);
+        free(got);
+    }
+    json_object_put(golden);
+    close_opened(&o);
+}
+
+TEST(tales_8m_greedy) {
+    check_tales(test_model("tales-8m"));
+}
+
+TEST(tales_28m_greedy) {
+    check_tales(test_vectors("models/tales-28m"));
+}
+
+/* Mean over the first n windows of valid.txt against the golden values of the same windows. */
+static void check_perplexity(const char *golden_dir, const char *path, smoe_precision precision,
+                             size_t n_window, double limit) {
+    struct json_object *golden = load_golden(golden_dir);
+    struct json_object *list = json_find(json_find(golden, "perplexity"), "nll_per_window");
+    size_t bytes, n_id;
+    int32_t *ids;
+    char *text = test_read_file(test_vectors("models/valid.txt"), &bytes);
+    /* the windows used here lie before the first document separator */
+    bytes = bytes < 4000 * (n_window + 1) ? bytes : 4000 * (n_window + 1);
+    CHECK(!memmem(text, bytes, "<|endoftext|>", 13));
+    smoe_model_options options = {.n_thread = 2, .context_tok = 512, .precision = precision};
+    test_apply_permutation(&options);
+    if (test_ring_floor()) {
+        options.ring_bytes = ring_floor(path);
+    }
+    opened o = open_with(path, &options);
+    CHECK_OK(smoe_tokenize(smoe_model_tokenizer(o.model), text, bytes, false, &ids, &n_id, &err));
+    CHECK(n_id >= 512 * n_window);
+    double got = 0, want = 0;
+    for (size_t i = 0; i < n_window; i++) {
+        got += window_nll(&o, ids + 512 * i, 512) / (double)n_window;
+        want += json_object_get_double(json_object_array_get_idx(list, i)) / (double)n_window;
+    }
+    double off = fabs(exp(got - want) - 1);
+    printf("%s: perplexity %.4f, golden %.4f, off by %.3f %%\n", path, exp(got), exp(want),
+           100 * off);
+    if (!(off <= limit)) {
+        FAIL("%s: perplexity %.4f, golden %.4f: off by %.3f %%, limit %.1f %%", path, exp(got),
+             exp(want), 100 * off, 100 * limit);
+    }
+    json_object_put(golden);
+    smoe_free(ids);
+    free(text);
+    close_opened(&o);
+}
+
+TEST(tales_8m_perplexity_reference) {
+    check_perplexity(test_model("tales-8m"), test_model("tales-8m"), SMOE_PRECISION_REFERENCE, 2,
+                     0.001);
+}
+
+TEST(tales_8m_perplexity_default) {
+    check_perplexity(test_model("tales-8m"), test_model("tales-8m"), SMOE_PRECISION_DEFAULT, 4,
+                     0.005);
+}
+
+TEST(tales_8m_perplexity_bf16_vault) {
+    const char *vault = sculpted(test_model("tales-8m"), "bf16");
+    check_perplexity(test_model("tales-8m"), vault, SMOE_PRECISION_DEFAULT, 4, 0.005);
+}
+
+TEST(tales_8m_perplexity_q8) {
+    const char *vault = sculpted(test_model("tales-8m"), "q8");
+    check_perplexity(test_model("tales-8m"), vault, SMOE_PRECISION_DEFAULT, 4, 0.01);
+}
+
+TEST(tales_8m_perplexity_q4) {
+    const char *vault = sculpted(test_model("tales-8m"), "q4");
+    check_perplexity(test_model("tales-8m"), vault, SMOE_PRECISION_DEFAULT, 8, 0.04);
+}
+
+/* No limit is promised for Q2; this one catches a broken kernel or quantiser. */
+TEST(tales_8m_perplexity_q2) {
+    const char *vault = sculpted(test_model("tales-8m"), "q2");
+    check_perplexity(test_model("tales-8m"), vault, SMOE_PRECISION_DEFAULT, 4, 0.6);
+}
+
+TEST(tales_28m_perplexity_q4) {
+    const char *dir = test_vectors("models/tales-28m");
+    const char *vault = sculpted(dir, "q4");
+    check_perplexity(dir, vault, SMOE_PRECISION_DEFAULT, 4, 0.04);
+}
+
+TEST(tales_28m_perplexity_default) {
+    const char *dir = test_vectors("models/tales-28m");
+    check_perplexity(dir, dir, SMOE_PRECISION_DEFAULT, 2, 0.005);
+}
