@@ -1,8 +1,9 @@
-/* Reads tokenizer.json into a smoe_tokenizer: strict, and everything that is not implemented exactly
- * is refused by its name. Recursion over nested Sequences is bounded by the JSON depth limit.
+/* Reads tokenizer.json into a smoe_tokenizer: strict, and everything that is not implemented
+ * exactly is refused by its name. Recursion over nested Sequences is bounded by the JSON depth
+ * limit.
  *
- * "truncation" and "padding" are passed over, as are special tokens that a post-processor would add:
- * both are choices of one call in the reference library's users, not of the vocabulary.
+ * "truncation" and "padding" are passed over, as are special tokens that a post-processor would
+ * add: both are choices of one call in the reference library's users, not of the vocabulary.
  */
 #include <stdio.h>
 #include <string.h>
