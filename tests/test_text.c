@@ -114,7 +114,8 @@ static void check_row(const smoe_tokenizer *t, struct json_object *row) {
 static void for_each_line(const char *path, void (*fn)(void *user, struct json_object *row),
                           void *user) {
     char *text = test_read_file(path, &(size_t){0});
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    char *rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
         struct json_object *row = json_tokener_parse(line);
         CHECK(row != NULL);
         fn(user, row);
@@ -254,8 +255,9 @@ static void check_hostile_texts(const smoe_tokenizer *t) {
 /* Each row of the malformed tokenizers ends by its verdict. */
 TEST_LIMIT(tokenizer_malformed_files_end_by_their_verdict, 60) {
     char *table = test_read_file(test_vectors("vectors/bad/cases.tsv"), &(size_t){0});
+    char *rest = table;
     int n_row = 0;
-    for (char *line = strtok(table, "\n"); line; line = strtok(NULL, "\n")) {
+    for (char *line; (line = strsep(&rest, "\n"));) {
         char name[128];
         char verdict[16];
         char path[256];
@@ -614,6 +616,56 @@ TEST(stream_allocates_nothing) {
     alloc_guard_forbid(false);
     CHECK_INT(alloc_guard_violations(), before);
     smoe_tokenizer_close(t);
+}
+
+/* ---- memory runs out */
+
+/* A tokenizer with every kind of part, small enough to build some thousand times. */
+static const char small_json[] =
+    "{\"added_tokens\": [{\"id\": 4, \"content\": \"<x>\", \"single_word\": false, \"lstrip\": "
+    "true,"
+    " \"rstrip\": true, \"normalized\": true, \"special\": true}],"
+    " \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\":"
+    " \"Replace\", \"pattern\": {\"String\": \"q\"}, \"content\": \"aa\"}]},"
+    " \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\","
+    " \"pattern\": {\"Regex\": \"[^\\\\s]+|\\\\s\"}, \"behavior\": \"Isolated\"},"
+    " {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"use_regex\": false}]},"
+    " \"decoder\": {\"type\": \"ByteLevel\"},"
+    " \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"aa\": 2, \"aab\": 3},"
+    " \"merges\": [[\"a\", \"a\"], [\"aa\", \"b\"]]}}";
+
+static int build_and_encode(void) {
+    smoe_tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t n;
+    size_t bytes;
+    char *json = strdup(small_json);
+    int rc = json ? build(&t, json, strlen(json), NULL) : SMOE_ERR_MEMORY;
+    const char *in = "aab e\xcc\x81 <x> qb \xff aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+    rc = rc ? rc : smoe_tokenize(t, in, strlen(in), true, &ids, &n, &err);
+    rc = rc ? rc : smoe_detokenize(t, ids, n, true, &text, &bytes, &err);
+    smoe_free(ids);
+    smoe_free(text);
+    smoe_tokenizer_close(t);
+    free(json);
+    return rc;
+}
+
+TEST(tokenizer_survives_each_failing_allocation) {
+    CHECK_OK(build_and_encode());
+    if (!alloc_guard_active()) {
+        SKIP("no allocation guard in this build");
+    }
+    bool has_failed = true;
+    for (uint64_t n = 1; has_failed; n++) {
+        alloc_guard_fail_at(n);
+        int rc = build_and_encode();
+        has_failed = alloc_guard_has_failed();
+        alloc_guard_fail_at(0);
+        CHECK(rc == SMOE_OK || has_failed);
+        CHECK(n < 5000);
+    }
 }
 
 /* ---- chat */

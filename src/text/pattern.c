@@ -3,8 +3,13 @@
  *
  * Cost: the engine reports each pass of a place to which it may come back (PATTERN_COUNT). Passes,
  * and the characters between them, are taken from a budget that is linear in the text, so a hostile
+<<<<<<< HEAD
  * pattern ends in an error instead of a hang. PCRE2's own limit would not do: its JIT does not
  * count the characters of a repeat.
+=======
+ * pattern ends in an error instead of a hang. PCRE2's own limit would not do: its JIT leaves the
+ * characters of a repeat out.
+>>>>>>> text
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
@@ -202,8 +207,14 @@ static int compile_regex(text_pattern *p, const char *regex, size_t bytes, smoe_
         return err_no_memory(err, bytes);
     }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    p->code = pcre2_compile((PCRE2_SPTR)regex, bytes, PCRE2_MULTILINE, &code, &at, context);
+    /* The start optimisations gain nothing, as tokenizers match almost everywhere, and the JIT of
+     * 10.42 goes wrong with them: (?>z*'|)' finds a match in z't, where there is none. */
+    p->code = pcre2_compile((PCRE2_SPTR)regex, bytes, PCRE2_MULTILINE | PCRE2_NO_START_OPTIMIZE,
+                            &code, &at, context);
     pcre2_compile_context_free(context);
+    if (!p->code && code == PCRE2_ERROR_HEAP_FAILED) {
+        return err_no_memory(err, bytes);
+    }
     if (!p->code) {
         char why[128] = "";
         pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
@@ -337,6 +348,9 @@ int pattern_scan_next(pattern_scan *s, size_t *start, size_t *end, bool *found, 
     *found = false;
     while (s->next <= s->n_class) {
         int rc = search(s);
+        if (rc == PCRE2_ERROR_NOMEMORY) {
+            return err_no_memory(err, s->n_class);
+        }
         if (rc < 0) {
             return err_set(err, SMOE_ERR_UNSUPPORTED,
                            "%s: the pattern takes too many steps on this text", s->pattern->where);

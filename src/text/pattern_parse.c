@@ -620,6 +620,9 @@ static int check_repeat(parser *p, size_t start, const extent *atom, int32_t max
     if (atom->is_group && max == UNBOUNDED && !is_fixed) {
         return refuse(p, start, "an unlimited repeat of a group of varying length");
     }
+    if (atom->is_group && max > 1 && atom->min == 0) {
+        return refuse(p, start, "a repeat of a group that can match nothing");
+    }
     bool is_long = atom->max < UNBOUNDED && repeated(atom->max, max) > MAX_LENGTH;
     if (max != UNBOUNDED && (is_long || (atom->is_group && max > MAX_GROUP_REPEAT))) {
         return refuse(p, start, "a repeat this long");
