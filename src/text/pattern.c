@@ -3,13 +3,8 @@
  *
  * Cost: the engine reports each pass of a place to which it may come back (PATTERN_COUNT). Passes,
  * and the characters between them, are taken from a budget that is linear in the text, so a hostile
-<<<<<<< HEAD
- * pattern ends in an error instead of a hang. PCRE2's own limit would not do: its JIT does not
- * count the characters of a repeat.
-=======
  * pattern ends in an error instead of a hang. PCRE2's own limit would not do: its JIT leaves the
  * characters of a repeat out.
->>>>>>> text
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
