@@ -303,7 +303,7 @@ static void unpack_iq2_s(const void *block, unpacked *u) {
     const block_iq2_s *b = block;
     unpack_odd_scales(f16_to_f32(b->d) * 0.125f, b->scale, u);
     for (int32_t g = 0; g < 32; g++) {
-        uint32_t index = b->q[g] | (b->qh[g / 4] >> 2 * (g % 4) & 3u) << 8;
+        uint32_t index = b->q[g] | ((uint32_t)b->qh[g / 4] >> 2 * (g % 4) & 3) << 8;
         put_group(u->code + 8 * g, 8, IQ2_S_GRID[index], b->sign[g]);
     }
 }
