@@ -81,7 +81,7 @@ static double best_s(pool *threads, pool_fn fn, void *job, int32_t n_task) {
 }
 
 /* Repeats one quantised row over all of the weights' memory; for types without a quantiser, bytes
- * that are finite and not subnormal wherever a type has its f16 scales. Returns the number of rows. */
+ * that are finite and normal wherever a type has its f16 scales. Returns the number of rows. */
 static int32_t fill_weights(bench_state *s, dtype type, size_t row_bytes) {
     int32_t n_row = (int32_t)(WEIGHT_BYTES / row_bytes);
     if (!quantise_row(type, s->x, N_COL, s->weights)) {

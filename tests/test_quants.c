@@ -226,8 +226,8 @@ TEST(quants_dequantise_alike) {
     }
 }
 
-/* Rounding errors of element (t, r) are bounded in units of the largest weight of whole blocks times
- * the sum of activations: minima and codes may cancel. */
+/* Rounding errors of element (t, r) are bounded in units of the largest weight of whole blocks
+ * times the sum of activations: minima and codes may cancel. */
 static double error_bound(const operands *o, int32_t t, int32_t r) {
     static float w[MAX_COL + 256];
     int32_t elems = dtype_get(o->type)->block_elems;
@@ -322,8 +322,8 @@ TEST(quants_products_do_not_depend_on_company) {
     }
 }
 
-/* Activations of +-127 against blocks of one repeated byte, of weights with their signs and against:
- * integers of any size on the way, so that overflow and saturation show. */
+/* Activations of +-127 against blocks of one repeated byte, with the signs of the weights and
+ * against them: integers of any size on the way, so that overflow and saturation show. */
 static void check_extreme(const kernels *k, int i, const uint8_t *block, int pattern) {
     int32_t n = dtype_get(TYPES[i].type)->block_elems;
     act_q8 x[8];

@@ -1,5 +1,5 @@
-/* The oracle of the ggml block types, in plain C: each type only says how a block becomes integer
- * codes, scales and minima (formats/ggml_blocks.h); what is computed from these is the same for all.
+/* The oracle of the ggml block types, in plain C: each type only says how a block becomes codes,
+ * scales and minima (formats/ggml_blocks.h); what is computed from these is the same for all.
  *
  * Dequantised values are exact: scale times code needs at most 24 bits, so that only adding a
  * minimum rounds, once, whatever the order. Q8_0 is laid out as DT_Q8 and shares its kernels.
@@ -98,8 +98,8 @@ static void unpack_mxfp4(const void *block, unpacked *u) {
     }
 }
 
-/* Half of an unsigned E4M3 float, whose bits stand where a float's do, but for the exponent's bias of
- * 7 instead of 127. */
+/* Half of an unsigned E4M3 float, whose bits stand where a float's do, but for the exponent's bias
+ * of 7 instead of 127. */
 static float half_ue4m3(uint8_t e) {
     uint32_t bits = e & 0x7f;
     return bits == 0x7f ? 0.0f : f32_from_bits(bits << 20) * 0x1p119f;
