@@ -226,14 +226,18 @@ TEST(quants_dequantise_alike) {
     }
 }
 
-/* Rounding errors of element (t, r) are bounded in units of its largest weight times the sum of
- * activations: minima and codes may cancel. */
+/* Rounding errors of element (t, r) are bounded in units of the largest weight of whole blocks
+ * times the sum of activations: minima and codes may cancel. */
 static double error_bound(const operands *o, int32_t t, int32_t r) {
-    static float w[MAX_COL];
-    kernels_variant(0)->dequant_row[o->type](o->w + o->w_row_bytes * (size_t)r, o->n_col, w);
+    static float w[MAX_COL + 256];
+    int32_t elems = dtype_get(o->type)->block_elems;
+    int32_t whole = (o->n_col + elems - 1) / elems * elems;
+    kernels_variant(0)->dequant_row[o->type](o->w + o->w_row_bytes * (size_t)r, whole, w);
     double largest = 0, sum = 0;
-    for (int32_t c = 0; c < o->n_col; c++) {
+    for (int32_t c = 0; c < whole; c++) {
         largest = fmax(largest, fabs((double)w[c]));
+    }
+    for (int32_t c = 0; c < o->n_col; c++) {
         sum += fabs((double)o->x[(size_t)t * ((size_t)o->n_col + 3) + (size_t)c]);
     }
     return 4e-8 * (8 + sqrt(o->n_col)) * largest * sum + 1e-30;
@@ -284,7 +288,8 @@ TEST(quants_portable_products_are_sums) {
             kernels_variant(0)->dequant_row[o.type](o.w + o.w_row_bytes * (size_t)(k % 3), o.n_col,
                                                     w);
             for (int32_t c = 0; c < o.n_col; c++) {
-                const act_q8 *b = o.q8 ? &o.x_q8[(size_t)(k / 3) * o.x_stride + c / 32] : NULL;
+                const act_q8 *b =
+                    o.q8 ? &o.x_q8[(size_t)(k / 3) * o.x_stride + (size_t)c / 32] : NULL;
                 want += (double)w[c] * (b ? (double)b->d * b->q[c % 32] : (double)x[c]);
             }
             CHECK_NEAR(y[k], want, error_bound(&o, k / 3, k % 3));
@@ -317,8 +322,8 @@ TEST(quants_products_do_not_depend_on_company) {
     }
 }
 
-/* Activations of +-127 against blocks of one repeated byte, of weights with their signs and against:
- * integers of any size on the way, so that overflow and saturation show. */
+/* Activations of +-127 against blocks of one repeated byte, with the signs of the weights and
+ * against them: integers of any size on the way, so that overflow and saturation show. */
 static void check_extreme(const kernels *k, int i, const uint8_t *block, int pattern) {
     int32_t n = dtype_get(TYPES[i].type)->block_elems;
     act_q8 x[8];

@@ -66,13 +66,11 @@ typedef struct PACKED block_q2_0 {
     uint8_t q[16]; /* bits 2 (i % 4) and on of byte i / 4 */
 } block_q2_0;
 
+/* Base-3 digits of bytes that are fractions of 256: digit n of q is ((q * 3^n mod 256) * 3) >> 8. */
 typedef struct PACKED block_tq1_0 {
-    /* Base-3 digits of byte q as a fraction of 256: digit n is ((q * 3^n mod 256) * 3) >> 8, and
-     * weight = d * (digit - 1). */
-    uint8_t q
-        [48]; /* digit n of byte i of the first 32: weight 32n + i; of the next 16: 160 + 16n + i */
+    uint8_t q[48]; /* digit n of byte i of the first 32: weight 32n + i; of 16: 160 + 16n + i */
     uint8_t qh[4]; /* digit n below 4 of byte i: weight 240 + 4n + i */
-    uint16_t d;    /* f16 */
+    uint16_t d;    /* f16: weight = d * (digit - 1) */
 } block_tq1_0;
 
 typedef struct PACKED block_tq2_0 {
@@ -89,23 +87,23 @@ typedef struct PACKED block_q2_k {
     uint16_t dmin;     /* f16 */
 } block_q2_k;
 
+/* The 16 scales have six bits: the low four are the low nibbles of bytes 0..7 of scale, then their
+ * high nibbles; the top two of s[i] are bits 2 (i / 4) and on of byte 8 + i % 4. */
 typedef struct PACKED block_q3_k {
     uint8_t hmask[32]; /* bit j of byte i: bit 2 of the q of weight 32j + i */
     uint8_t q[64];     /* low two bits, in quarters of 128 */
-    uint8_t
-        scale[12]; /* 16 x six bits s: low nibbles, then high nibbles, of bytes 0..7; bits 4 and 5
-                          of s[i] are bits 2 (i / 4) and on of byte 8 + i % 4 */
-    uint16_t d;    /* f16: weight = d * (s - 32) * (q - 4) */
+    uint8_t scale[12]; /* of 16 weights */
+    uint16_t d;        /* f16: weight = d * (s - 32) * (q - 4) */
 } block_q3_k;
 
+/* The 8 scales s and minima m have six bits: s[i] and m[i] for i < 4 are the low six of bytes i and
+ * 4 + i of scale; byte 8 + i holds the low nibbles of s[4 + i] and m[4 + i], whose top two bits are
+ * those of bytes i and 4 + i. */
 typedef struct PACKED block_q4_k {
-    uint16_t d;    /* f16: weight = d * s * q - dmin * m */
-    uint16_t dmin; /* f16 */
-    uint8_t
-        scale[12];  /* of 32 weights, 8 x six bits s and m: s[i] and m[i] for i < 4 are the low six
-                          bits of bytes i and 4 + i; byte 8 + i holds the low nibbles of s[4 + i] and
-                          m[4 + i], whose bits 4 and 5 top bytes i and 4 + i */
-    uint8_t q[128]; /* byte i of 32: low nibble weight i, high nibble weight i + 32 of 64 */
+    uint16_t d;        /* f16: weight = d * s * q - dmin * m */
+    uint16_t dmin;     /* f16 */
+    uint8_t scale[12]; /* of 32 weights */
+    uint8_t q[128];    /* byte i of 32: low nibble weight i, high nibble weight i + 32 of 64 */
 } block_q4_k;
 
 typedef struct PACKED block_q5_k {
@@ -134,10 +132,11 @@ typedef struct PACKED block_iq4_xs {
  *
  * Seven sign bits stand for eight: the eighth makes the number of minus signs even. */
 
+/* q has eight bytes for each 32 weights: four grid indices, then 32 bits, four times seven sign bits
+ * and four bits s. */
 typedef struct PACKED block_iq2_xxs {
-    uint16_t d;    /* f16: weight = d / 8 * (2 s + 1) * +-grid */
-    uint8_t q[64]; /* for each 32 weights: four grid indices, then 32 bits: four times seven sign
-                       bits, four bits s */
+    uint16_t d; /* f16: weight = d / 8 * (2 s + 1) * +-grid */
+    uint8_t q[64];
 } block_iq2_xxs;
 
 typedef struct PACKED block_iq2_xs {
@@ -168,11 +167,12 @@ typedef struct PACKED block_iq3_s {
     uint8_t scale[4]; /* nibbles s of 32 weights, low one first */
 } block_iq3_s;
 
+/* qh has for each 32 weights: four times the top three bits of an index, three bits s, and a bit
+ * for minus. */
 typedef struct PACKED block_iq1_s {
     uint16_t d;    /* f16: weight = d / 8 * (2 s + 1) * (8 (grid - 1) +- 1) */
     uint8_t q[32]; /* low eight bits of the grid indices */
-    uint16_t
-        qh[8]; /* for each 32 weights: four times three top bits, three bits s, then 1: minus */
+    uint16_t qh[8];
 } block_iq1_s;
 
 typedef struct PACKED block_iq1_m {
@@ -201,6 +201,9 @@ _Static_assert(sizeof(block_iq1_s) == 50 && sizeof(block_iq1_m) == 56, "as GGUF 
 
 extern const int8_t IQ4_VALUES[16];
 extern const int8_t FP4_VALUES[16]; /* twice the values of OCP's E2M1, so that they are integers */
+
+/* The float 2^(e - 128); the first two are subnormal. */
+extern const uint32_t MXFP4_SCALE_BITS[256];
 
 /* Byte k of an entry belongs to weight k of the group. */
 extern const uint64_t IQ2_XXS_GRID[256]; /* 8, 25 or 43 */

@@ -1,8 +1,8 @@
 /* The tables of ggml's codebook types; see ggml_blocks.h. Part of the formats: never edit them.
  *
  * Generated. Where the numbers come from: they are facts of the GGUF formats, read from the arrays
- * iq2xxs_grid, iq2xs_grid, iq2s_grid, iq3xxs_grid, iq3s_grid, iq1s_grid, kvalues_iq4nl and kvalues_fp4
- * of ggml's src/ggml-common.h (https://github.com/ggml-org/ggml, commit d99724f2, MIT licence) and
+ * iq2xxs_grid, iq2xs_grid, iq2s_grid, iq3xxs_grid, iq3s_grid, iq1s_grid, kvalues_iq4nl and
+ * kvalues_fp4 of ggml's src/ggml-common.h (https://github.com/ggml-org/ggml, commit d99724f2, MIT licence) and
  * packed here: two bits for each of eight values, or three for each of four, lowest first. The
  * macros spread them to bytes at compile time.
  */
@@ -14,6 +14,15 @@ const int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 const int8_t FP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* clang-format off */
+
+#define E8M0(e) ((e) < 2 ? 0x00200000u << ((e) & 1) : ((e) - 1u) << 23)
+#define E8M0_4(e) E8M0(e), E8M0((e) + 1), E8M0((e) + 2), E8M0((e) + 3)
+#define E8M0_16(e) E8M0_4(e), E8M0_4((e) + 4), E8M0_4((e) + 8), E8M0_4((e) + 12)
+#define E8M0_64(e) E8M0_16(e), E8M0_16((e) + 16), E8M0_16((e) + 32), E8M0_16((e) + 48)
+
+const uint32_t MXFP4_SCALE_BITS[256] = {
+    E8M0_64(0u), E8M0_64(64u), E8M0_64(128u), E8M0_64(192u),
+};
 
 #define TWO(p, k) ((uint64_t)(p) >> 2 * (k) & 3)
 #define MAGNITUDE(p, k) ((8 + 17 * TWO(p, k) + (TWO(p, k) >> 1)) << 8 * (k))

@@ -35,22 +35,23 @@ ALWAYS_INLINE void dequant_unit(enum ggml_kind kind, const ggml_unit *unit, floa
     }
 }
 
-ALWAYS_INLINE void dequant_block(enum ggml_kind kind, int n_unit, const uint8_t *p, float *out) {
+ALWAYS_INLINE void dequant_block(enum ggml_kind kind, size_t n_unit, const uint8_t *p, float *out) {
     ggml_head head;
     read_head(kind, p, &head);
     ROLLED
-    for (int j = 0; j < n_unit; j++) {
+    for (size_t j = 0; j < n_unit; j++) {
         ggml_unit unit;
         read_unit(kind, p, j, &head, &unit);
         dequant_unit(kind, &unit, out + 32 * j);
     }
 }
 
-ALWAYS_INLINE void dequant_ggml(enum ggml_kind kind, int n_unit, size_t block_bytes, const void *w,
-                                int32_t n_col, float *out) {
+ALWAYS_INLINE void dequant_ggml(enum ggml_kind kind, size_t n_unit, size_t block_bytes,
+                                const void *w, int32_t n_col, float *out) {
     const uint8_t *p = w;
+    const int32_t elems = 32 * (int32_t)n_unit;
     int32_t c = 0;
-    for (; c + 32 * n_unit <= n_col; c += 32 * n_unit, p += block_bytes) {
+    for (; c + elems <= n_col; c += elems, p += block_bytes) {
         dequant_block(kind, n_unit, p, out + c);
     }
     if (c < n_col) {
@@ -109,25 +110,37 @@ ALWAYS_INLINE __m256 act_sums(const act_q8 *x) {
     return _mm256_mul_ps(_mm256_shuffle_ps(low, high, 0x88), _mm256_cvtepi32_ps(sum));
 }
 
+/* 32 weights of n_row rows against their activations of n_tok tokens. */
+ALWAYS_INLINE void add_units(enum ggml_kind kind, size_t j, int n_row, int n_tok, const uint8_t *w,
+                             size_t w_row_bytes, const ggml_head *head, const act_q8 *x,
+                             size_t x_stride, __m256 acc[GGML_ROWS][GGML_TOKENS]) {
+    ggml_unit unit[GGML_ROWS];
+    for (int r = 0; r < n_row; r++) {
+        read_unit(kind, w + w_row_bytes * (size_t)r, j, &head[r], &unit[r]);
+    }
+    for (int t = 0; t < n_tok; t++) {
+        ggml_act a = read_act(kind, x + x_stride * (size_t)t + j);
+        for (int r = 0; r < n_row; r++) {
+            acc[r][t] = add_unit(kind, &unit[r], &a, acc[r][t]);
+        }
+    }
+}
+
 /* One block of n_row rows against its activations of n_tok tokens. */
-ALWAYS_INLINE void add_ggml_block(enum ggml_kind kind, int n_unit, int n_row, int n_tok,
+ALWAYS_INLINE void add_ggml_block(enum ggml_kind kind, size_t n_unit, int n_row, int n_tok,
                                   const uint8_t *w, size_t w_row_bytes, const act_q8 *x,
                                   size_t x_stride, __m256 acc[GGML_ROWS][GGML_TOKENS]) {
     ggml_head head[GGML_ROWS];
     for (int r = 0; r < n_row; r++) {
         read_head(kind, w + w_row_bytes * (size_t)r, &head[r]);
     }
+    /* Two at a time where unpacking weighs most: one of them then needs no shift in many types. */
+    const size_t step = n_unit > 1 && n_tok == 1 ? 2 : 1;
     ROLLED
-    for (int j = 0; j < n_unit; j++) {
-        ggml_unit unit[GGML_ROWS];
-        for (int r = 0; r < n_row; r++) {
-            read_unit(kind, w + w_row_bytes * (size_t)r, j, &head[r], &unit[r]);
-        }
-        for (int t = 0; t < n_tok; t++) {
-            ggml_act a = read_act(kind, x + x_stride * (size_t)t + j);
-            for (int r = 0; r < n_row; r++) {
-                acc[r][t] = add_unit(kind, &unit[r], &a, acc[r][t]);
-            }
+    for (size_t j = 0; j < n_unit; j += step) {
+        add_units(kind, j, n_row, n_tok, w, w_row_bytes, head, x, x_stride, acc);
+        if (step == 2) {
+            add_units(kind, j + 1, n_row, n_tok, w, w_row_bytes, head, x, x_stride, acc);
         }
     }
     for (int t = 0; t < n_tok && ggml_min_form(kind) == MIN_BLOCK; t++) {
@@ -138,17 +151,17 @@ ALWAYS_INLINE void add_ggml_block(enum ggml_kind kind, int n_unit, int n_row, in
     }
 }
 
-/* What is left of n_tok rows of activations, n blocks, with zeros behind, for a last block of weights
- * that reaches beyond them. */
-static void pad_acts(const act_q8 *x, size_t x_stride, int32_t n, int n_tok, act_q8 *out) {
+/* What is left of n_tok rows of activations, n blocks, with zeros behind, for a last block of
+ * weights that reaches beyond them. */
+static void pad_acts(const act_q8 *x, size_t x_stride, size_t n, int n_tok, act_q8 *out) {
     memset(out, 0, (size_t)n_tok * MAX_UNITS * sizeof *out);
     for (int t = 0; t < n_tok; t++) {
-        memcpy(out + t * MAX_UNITS, x + x_stride * (size_t)t, (size_t)n * sizeof *x);
+        memcpy(out + t * MAX_UNITS, x + x_stride * (size_t)t, n * sizeof *x);
     }
 }
 
 /* n_row at most GGML_ROWS and n_tok at most GGML_TOKENS, both constants where this is inlined. */
-ALWAYS_INLINE void ggml_tile(enum ggml_kind kind, int n_unit, size_t block_bytes, int n_row,
+ALWAYS_INLINE void ggml_tile(enum ggml_kind kind, size_t n_unit, size_t block_bytes, int n_row,
                              int n_tok, float *y, size_t y_stride, const uint8_t *w,
                              size_t w_row_bytes, int32_t n_col, const act_q8 *x, size_t x_stride) {
     __m256 acc[GGML_ROWS][GGML_TOKENS];
@@ -158,10 +171,17 @@ ALWAYS_INLINE void ggml_tile(enum ggml_kind kind, int n_unit, size_t block_bytes
         }
     }
     act_q8 last[GGML_TOKENS * MAX_UNITS];
-    int32_t n_act = (int32_t)act_row_blocks(n_col);
-    for (int32_t b = 0; b < n_act; b += n_unit, w += block_bytes, x += n_unit) {
-        if (n_unit > 2 && b + n_unit > n_act) {
-            pad_acts(x, x_stride, n_act - b, n_tok, last);
+    const uint8_t *next = w + w_row_bytes * (size_t)n_row;
+    size_t n_block = ((size_t)n_col + 32 * n_unit - 1) / (32 * n_unit);
+    size_t left = act_row_blocks(n_col);
+    for (size_t b = 0; b < n_block; b++, left -= n_unit, w += block_bytes, x += n_unit) {
+        /* Rows of 1 to 4 KiB end before the hardware has found its stride. */
+        for (size_t i = 0; i < block_bytes * (size_t)n_row && n_tok == 1; i += 64) {
+            _mm_prefetch((const char *)next + i, _MM_HINT_T0);
+        }
+        next += block_bytes * (size_t)n_row;
+        if (n_unit > 2 && left < n_unit) {
+            pad_acts(x, x_stride, left, n_tok, last);
             x = last;
             x_stride = MAX_UNITS;
         }
@@ -174,38 +194,46 @@ ALWAYS_INLINE void ggml_tile(enum ggml_kind kind, int n_unit, size_t block_bytes
     }
 }
 
-/* All rows against n_tok tokens. */
-ALWAYS_INLINE void ggml_rows(enum ggml_kind kind, int n_unit, size_t block_bytes, int rows_at_once,
-                             int n_tok, float *y, size_t y_stride, const uint8_t *w,
-                             size_t w_row_bytes, int32_t n_row, int32_t n_col, const act_q8 *x,
-                             size_t x_stride) {
-    int32_t r = 0;
-    for (; r + rows_at_once <= n_row; r += rows_at_once) {
-        ggml_tile(kind, n_unit, block_bytes, rows_at_once, n_tok, y + r, y_stride,
-                  w + w_row_bytes * (size_t)r, w_row_bytes, n_col, x, x_stride);
-    }
-    for (; r < n_row; r++) {
-        ggml_tile(kind, n_unit, block_bytes, 1, n_tok, y + r, y_stride, w + w_row_bytes * (size_t)r,
-                  w_row_bytes, n_col, x, x_stride);
+typedef void ggml_tile_fn(float *y, size_t y_stride, const uint8_t *w, size_t w_row_bytes,
+                          int32_t n_col, const act_q8 *x, size_t x_stride);
+
+/* Tiles of n_tok tokens: with n_row rows, and with one for the rows left over. */
+typedef struct ggml_tiles {
+    int32_t n_tok;
+    int32_t n_row;
+    ggml_tile_fn *rows;
+    ggml_tile_fn *row;
+} ggml_tiles;
+
+static void mm_ggml(const ggml_tiles *tiles, float *y, size_t y_stride, const uint8_t *w,
+                    size_t w_row_bytes, int32_t n_row, int32_t n_col, const act_q8 *x,
+                    size_t x_stride, int32_t n_tok) {
+    while (n_tok > 0) {
+        while (n_tok < tiles->n_tok) {
+            tiles++;
+        }
+        int32_t r = 0;
+        for (; r + tiles->n_row <= n_row; r += tiles->n_row) {
+            tiles->rows(y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_col, x,
+                        x_stride);
+        }
+        for (; r < n_row; r++) {
+            tiles->row(y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_col, x,
+                       x_stride);
+        }
+        y += y_stride * (size_t)tiles->n_tok;
+        x += x_stride * (size_t)tiles->n_tok;
+        n_tok -= tiles->n_tok;
     }
 }
 
-/* Products with n_tok tokens at a time while that many are left. */
-ALWAYS_INLINE int32_t ggml_tokens(enum ggml_kind kind, int n_unit, size_t block_bytes,
-                                  int rows_at_once, int n_tok, float *y, size_t y_stride,
-                                  const uint8_t *w, size_t w_row_bytes, int32_t n_row,
-                                  int32_t n_col, const act_q8 *x, size_t x_stride, int32_t first,
-                                  int32_t end) {
-    for (; first + n_tok <= end; first += n_tok) {
-        ggml_rows(kind, n_unit, block_bytes, rows_at_once, n_tok, y + y_stride * (size_t)first,
-                  y_stride, w, w_row_bytes, n_row, n_col, x + x_stride * (size_t)first, x_stride);
+#define GGML_TILE(name, type, elems, n_row, n_tok)                                                 \
+    static __attribute__((noinline)) void name(float *y, size_t y_stride, const uint8_t *w,        \
+                                               size_t w_row_bytes, int32_t n_col, const act_q8 *x, \
+                                               size_t x_stride) {                                  \
+        ggml_tile(GK_##type, (elems) / 32, sizeof(block_##type), n_row, n_tok, y, y_stride, w,     \
+                  w_row_bytes, n_col, x, x_stride);                                                \
     }
-    return first;
-}
-
-#define GGML_TILES(type, elems, rows_at_once, tokens)                                              \
-    ggml_tokens(GK_##type, (elems) / 32, sizeof(block_##type), rows_at_once, tokens, y, y_stride,  \
-                w, w_row_bytes, n_row, n_col, x, x_stride, t, n_tok)
 #define GGML_KERNELS(type, slot, elems)                                                            \
     static void dequant_##type(const void *w, int32_t n_col, float *out) {                         \
         dequant_ggml(GK_##type, (elems) / 32, sizeof(block_##type), w, n_col, out);                \
@@ -216,13 +244,20 @@ ALWAYS_INLINE int32_t ggml_tokens(enum ggml_kind kind, int n_unit, size_t block_
         mm_dequant_avx2(dequant_##type, MM_CHUNK / (elems) * sizeof(block_##type), y, y_stride, w, \
                         w_row_bytes, n_row, n_col, x, x_stride, n_tok);                            \
     }                                                                                              \
+    GGML_TILE(type##_1x8, type, elems, 1, GGML_TOKENS)                                             \
+    GGML_TILE(type##_2x4, type, elems, 2, 4)                                                       \
+    GGML_TILE(type##_1x4, type, elems, 1, 4)                                                       \
+    GGML_TILE(type##_4x1, type, elems, GGML_ROWS, 1)                                               \
+    GGML_TILE(type##_1x1, type, elems, 1, 1)                                                       \
     static void mm_q8_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,         \
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
                              int32_t n_tok) {                                                      \
-        int32_t t = 0;                                                                             \
-        t = GGML_TILES(type, elems, 1, GGML_TOKENS);                                               \
-        t = GGML_TILES(type, elems, 2, 4);                                                         \
-        GGML_TILES(type, elems, GGML_ROWS, 1);                                                     \
+        static const ggml_tiles tiles[] = {                                                        \
+            {GGML_TOKENS, 1, type##_1x8, type##_1x8},                                              \
+            {4, 2, type##_2x4, type##_1x4},                                                        \
+            {1, GGML_ROWS, type##_4x1, type##_1x1},                                                \
+        };                                                                                         \
+        mm_ggml(tiles, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n_tok);             \
     }
 GGML_TYPES(GGML_KERNELS)
 

@@ -1,5 +1,5 @@
-/* The oracle of the ggml block types, in plain C: each type only says how a block becomes integer
- * codes, scales and minima (formats/ggml_blocks.h); what is computed from these is the same for all.
+/* The oracle of the ggml block types, in plain C: each type only says how a block becomes codes,
+ * scales and minima (formats/ggml_blocks.h); what is computed from these is the same for all.
  *
  * Dequantised values are exact: scale times code needs at most 24 bits, so that only adding a
  * minimum rounds, once, whatever the order. Q8_0 is laid out as DT_Q8 and shares its kernels.
@@ -92,15 +92,14 @@ static void unpack_iq4_nl(const void *block, unpacked *u) {
 
 static void unpack_mxfp4(const void *block, unpacked *u) {
     const block_mxfp4 *b = block;
-    uint32_t tiny = 0x00200000u << (b->e & 1); /* 2^-128 and 2^-127 are subnormal */
-    set_scale(u, 2, f32_from_bits(b->e < 2 ? tiny : (uint32_t)(b->e - 1) << 23), 0);
+    set_scale(u, 2, f32_from_bits(MXFP4_SCALE_BITS[b->e]), 0);
     for (int32_t i = 0; i < 32; i++) {
         u->code[i] = FP4_VALUES[nibble_16(b->q, i)];
     }
 }
 
-/* Half of an unsigned E4M3 float, whose bits stand where a float's do, but for the exponent's bias of
- * 7 instead of 127. */
+/* Half of an unsigned E4M3 float, whose bits stand where a float's do, but for the exponent's bias
+ * of 7 instead of 127. */
 static float half_ue4m3(uint8_t e) {
     uint32_t bits = e & 0x7f;
     return bits == 0x7f ? 0.0f : f32_from_bits(bits << 20) * 0x1p119f;
@@ -304,7 +303,7 @@ static void unpack_iq2_s(const void *block, unpacked *u) {
     const block_iq2_s *b = block;
     unpack_odd_scales(f16_to_f32(b->d) * 0.125f, b->scale, u);
     for (int32_t g = 0; g < 32; g++) {
-        uint32_t index = b->q[g] | (b->qh[g / 4] >> 2 * (g % 4) & 3u) << 8;
+        uint32_t index = b->q[g] | ((uint32_t)b->qh[g / 4] >> 2 * (g % 4) & 3) << 8;
         put_group(u->code + 8 * g, 8, IQ2_S_GRID[index], b->sign[g]);
     }
 }

@@ -60,15 +60,16 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
 void mm_dequant_avx2(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y_stride,
                      const void *w, size_t w_row_bytes, int32_t n_row, int32_t n_col, const void *x,
                      size_t x_stride, int32_t n_tok) {
-    mm_float(KIND_F32, dequant, chunk_bytes, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride,
-             n_tok);
+    const float_reader reader = {dequant, chunk_bytes, chunk_rows_f32, chunk_row_f32};
+    mm_float(&reader, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n_tok);
 }
 
 /* ---- int8 template. vpmaddubsw adds two products of unsigned and signed bytes in 16 bits. For Q8
- * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64 to
- * 63, so their weights are read with 64 added and 64 times the activations is taken off again. */
+ * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64
+ * to 63, so their weights are read with 64 added and 64 times the activations is taken off again.
+ */
 
-enum { INT8_ROWS = 4, INT8_PREFILL_ROWS = 1, INT8_TOKENS = 8 };
+enum { INT8_PREFILL_ROWS = 1 };
 
 ALWAYS_INLINE __m256i bias_of(__m256i w, enum int8_kind kind) {
     return kind == KIND_Q8 ? w : _mm256_add_epi8(w, _mm256_set1_epi8(64));
@@ -130,8 +131,8 @@ static void quantize_block(const float *x, act_q8 *out) {
     __m256i lanes = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
     lanes = _mm256_hadd_epi32(lanes, lanes);
     lanes = _mm256_hadd_epi32(lanes, lanes);
-    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]),
-                                       _mm256_packs_epi32(q[2], q[3]));
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     out->d = largest / 127.0f;
     out->sum = _mm_cvtsi128_si32(_mm256_castsi256_si128(lanes)) +
@@ -177,9 +178,9 @@ static void rms_norm(const float *x, const float *w, float eps, int32_t n, float
     }
 }
 
-/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite), Taylor's
- * polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be subnormal. NaN
- * stays NaN. */
+/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
+ * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
+ * subnormal. NaN stays NaN. */
 static __m256 exp_8(__m256 x) {
     x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
     x = _mm256_min_ps(_mm256_set1_ps(89.0f), x);
@@ -212,8 +213,8 @@ static void silu_mul(const float *gate, const float *up, int32_t n, float *out) 
         _mm256_storeu_ps(out + i, silu_8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
     }
     if (i < n) {
-        vec_store_part(out + i, silu_8(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)),
-                       n - i);
+        vec_store_part(out + i,
+                       silu_8(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)), n - i);
     }
 }
 
@@ -243,7 +244,8 @@ static void add_scaled(float *y, float a, const float *x, int32_t n) {
         _mm256_storeu_ps(y + i, v);
     }
     if (i < n) {
-        __m256 v = _mm256_fmadd_ps(factor, vec_load_part(x + i, n - i), vec_load_part(y + i, n - i));
+        __m256 v =
+            _mm256_fmadd_ps(factor, vec_load_part(x + i, n - i), vec_load_part(y + i, n - i));
         vec_store_part(y + i, v, n - i);
     }
 }
@@ -267,7 +269,6 @@ void kernels_fill_avx2(kernels *k) {
     k->mm_q8[DT_Q4] = mm_q8_q4;
     k->mm_q8[DT_Q2] = mm_q8_q2;
     k->quantize_act = quantize_act;
-    k->dequant_row[DT_F32] = dequant_f32;
     k->dequant_row[DT_F16] = dequant_f16;
     k->dequant_row[DT_BF16] = dequant_bf16;
     k->dequant_row[DT_Q8] = dequant_q8;

@@ -1,6 +1,6 @@
-/* What gains from AVX-512 over AVX2: float products in 16 lanes, and int8 products with vpdpbusd and
- * 32 registers. The int8 code stays at 256 bits, the size of a block. Compiled for F, BW, VL, DQ
- * and VNNI; called only where the CPU has them.
+/* What gains from AVX-512 over AVX2: float products in 16 lanes, and int8 products with vpdpbusd
+ * and 32 registers. The int8 code stays at 256 bits, the size of a block. Compiled for F, BW, VL,
+ * DQ and VNNI; called only where the CPU has them.
  */
 #if defined(__x86_64__)
 
@@ -64,7 +64,7 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
 /* ---- int8 template: vpdpbusd multiplies unsigned by signed bytes, so weights are read with 128
  * added and 128 times the activations is taken off again, lane by lane, exactly. */
 
-enum { INT8_ROWS = 4, INT8_PREFILL_ROWS = 2, INT8_TOKENS = 8 };
+enum { INT8_PREFILL_ROWS = 2 };
 
 ALWAYS_INLINE __m256i bias_of(__m256i w, enum int8_kind kind) {
     (void)kind;

@@ -42,8 +42,7 @@ ALWAYS_INLINE q2_meta q2_read_meta(const block_q2 *b) {
     __m256i runs = _mm256_srlv_epi32(_mm256_set1_epi32((int)bits),
                                      _mm256_setr_epi32(8, 14, 20, 26, 8, 14, 20, 26));
     q2_meta m;
-    m.scale = _mm256_add_epi32(_mm256_and_si256(runs, _mm256_set1_epi32(15)),
-                               _mm256_set1_epi32(1));
+    m.scale = _mm256_add_epi32(_mm256_and_si256(runs, _mm256_set1_epi32(15)), _mm256_set1_epi32(1));
     m.codebook = _mm256_and_si256(_mm256_srli_epi32(runs, 2), _mm256_set1_epi32(12));
     return m;
 }
@@ -141,10 +140,6 @@ static void dequant_q4(const void *w, int32_t n_col, float *out) {
 
 static void dequant_q2(const void *w, int32_t n_col, float *out) {
     dequant_blocks(dequant_block_q2, 64, sizeof(block_q2), w, n_col, out);
-}
-
-static void dequant_f32(const void *w, int32_t n_col, float *out) {
-    memcpy(out, w, (size_t)n_col * sizeof *out);
 }
 
 static void dequant_f16(const void *w, int32_t n_col, float *out) {

@@ -1,5 +1,5 @@
-/* Private to kernels/: how blocks of the ggml types become vectors, 32 weights at a time. Everything
- * is inlined with the type a constant. Layouts: formats/ggml_blocks.h. Needs AVX2, FMA and F16C.
+/* Private to kernels/: how blocks of the ggml types become vectors, 32 weights at a time. All is
+ * inlined with the type a constant. Layouts: formats/ggml_blocks.h. Needs AVX2, FMA and F16C.
  */
 #ifndef SMOE_KERNELS_X86_GGML_UNPACK_H
 #define SMOE_KERNELS_X86_GGML_UNPACK_H
@@ -19,8 +19,8 @@ typedef struct ggml_head {
     float min[16];
 } ggml_head;
 
-/* Weight = scale * code + min. The code is u - ggml_bias, or for ggml_signed kinds u with the sign of
- * the byte in sign (which is never 0 unless u is). Lanes 0..3 of scale and min are for the first 16
+/* Weight = scale * code + min. The code is u - ggml_bias, or for ggml_signed kinds u with the sign
+ * of the byte in sign (which is never 0 unless u is). Lanes 0..3 of scale and min are for the first 16
  * weights, 4..7 for the others. */
 typedef struct ggml_unit {
     __m256i u;
@@ -202,11 +202,13 @@ ALWAYS_INLINE void head_iq1_m(const block_iq1_m *b, ggml_head *h) {
     uint16_t d_bits = (uint16_t)((words >> 12 & 15) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) |
                                  (words >> 48 & 0xf000));
     float d = 0.125f * f16_at(&d_bits);
-    const __m256i shift = _mm256_setr_epi32(0, 3, 6, 9, 0, 3, 6, 9);
-    for (int half = 0; half < 2; half++, words >>= 32) {
-        __m256i s = _mm256_setr_m128i(_mm_set1_epi32((int)(words & 0xffff)),
-                                      _mm_set1_epi32((int)(words >> 16 & 0xffff)));
-        s = _mm256_and_si256(_mm256_srlv_epi32(s, shift), _mm256_set1_epi32(7));
+    __m256i four = _mm256_castsi128_si256(_mm_cvtepu16_epi32(_mm_cvtsi64_si128((int64_t)words)));
+    for (int half = 0; half < 2; half++) {
+        __m256i s = half == 0 ? _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)
+                              : _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
+        s = _mm256_srlv_epi32(_mm256_permutevar8x32_epi32(four, s),
+                              _mm256_setr_epi32(0, 3, 6, 9, 0, 3, 6, 9));
+        s = _mm256_and_si256(s, _mm256_set1_epi32(7));
         put_8(h->scale + 8 * half, odd_lanes(s), d);
     }
 }
@@ -274,7 +276,7 @@ ALWAYS_INLINE void read_head(enum ggml_kind kind, const uint8_t *p, ggml_head *h
 }
 
 /* Entry 2 j in four lanes, the next in the other four. */
-ALWAYS_INLINE __m256 runs_at(const float *of_16, int j) {
+ALWAYS_INLINE __m256 runs_at(const float *of_16, size_t j) {
     __m256 pair = _mm256_castsi256_ps(_mm256_set1_epi64x((int64_t)u64_at(of_16 + 2 * j)));
     return _mm256_permutevar_ps(pair, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
 }
@@ -286,8 +288,8 @@ ALWAYS_INLINE __m256i low_nibbles(__m256i v) {
 }
 
 /* Bits n and on of each byte, with what comes over from its neighbour above. */
-ALWAYS_INLINE __m256i shifted(__m256i v, int n) {
-    return _mm256_srl_epi16(v, _mm_cvtsi32_si128(n));
+ALWAYS_INLINE __m256i shifted(__m256i v, size_t n) {
+    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)n));
 }
 
 /* Nibbles 16 apart. */
@@ -297,13 +299,13 @@ ALWAYS_INLINE __m256i nibbles_16(const uint8_t *q) {
 }
 
 /* Two bits each of values 32 j and on, in quarters of 128. */
-ALWAYS_INLINE __m256i quarter(const uint8_t *q, int j) {
-    __m256i v = load_256(q + (size_t)(j / 4) * 32);
+ALWAYS_INLINE __m256i quarter(const uint8_t *q, size_t j) {
+    __m256i v = load_256(q + j / 4 * 32);
     return _mm256_and_si256(shifted(v, 2 * (j % 4)), _mm256_set1_epi8(3));
 }
 
 /* Bit n of each byte, as a bit of the same byte: 1 << to. */
-ALWAYS_INLINE __m256i plane(__m256i v, int n, int to) {
+ALWAYS_INLINE __m256i plane(__m256i v, size_t n, int to) {
     __m256i bit = _mm256_and_si256(shifted(v, n), _mm256_set1_epi8(1));
     return _mm256_slli_epi16(bit, to);
 }
@@ -346,8 +348,8 @@ ALWAYS_INLINE __m256i grid_4(const uint64_t *grid, size_t a, size_t b, size_t c,
                               (int64_t)grid[d]);
 }
 
-ALWAYS_INLINE __m256i codes_iq2_s(const block_iq2_s *b, int j) {
-    const uint8_t *q = b->q + (size_t)j * 4;
+ALWAYS_INLINE __m256i codes_iq2_s(const block_iq2_s *b, size_t j) {
+    const uint8_t *q = b->q + j * 4;
     uint32_t h = b->qh[j];
     return grid_4(IQ2_S_GRID, q[0] | (h << 8 & 0x300), q[1] | (h << 6 & 0x300),
                   q[2] | (h << 4 & 0x300), q[3] | (h << 2 & 0x300));
@@ -357,37 +359,33 @@ ALWAYS_INLINE __m256i codes_iq2_xs(uint64_t q) {
     return grid_4(IQ2_XS_GRID, q & 511, q >> 16 & 511, q >> 32 & 511, q >> 48 & 511);
 }
 
-ALWAYS_INLINE int grid_32(const uint32_t *grid, uint32_t i) {
-    return (int)grid[i];
-}
-
+/* Loads one by one: gathering is slower on most CPUs. */
 ALWAYS_INLINE __m256i codes_iq3_xxs(const uint8_t *q) {
     const uint32_t *g = IQ3_XXS_GRID;
-    return _mm256_setr_epi32(grid_32(g, q[0]), grid_32(g, q[1]), grid_32(g, q[2]), grid_32(g, q[3]),
-                             grid_32(g, q[4]), grid_32(g, q[5]), grid_32(g, q[6]),
-                             grid_32(g, q[7]));
+    return _mm256_setr_epi32((int)g[q[0]], (int)g[q[1]], (int)g[q[2]], (int)g[q[3]], (int)g[q[4]],
+                             (int)g[q[5]], (int)g[q[6]], (int)g[q[7]]);
 }
 
 ALWAYS_INLINE __m256i codes_iq3_s(const uint8_t *q, uint32_t h) {
     const uint32_t *g = IQ3_S_GRID;
-    return _mm256_setr_epi32(grid_32(g, q[0] | (h << 8 & 256)), grid_32(g, q[1] | (h << 7 & 256)),
-                             grid_32(g, q[2] | (h << 6 & 256)), grid_32(g, q[3] | (h << 5 & 256)),
-                             grid_32(g, q[4] | (h << 4 & 256)), grid_32(g, q[5] | (h << 3 & 256)),
-                             grid_32(g, q[6] | (h << 2 & 256)), grid_32(g, q[7] | (h << 1 & 256)));
+    return _mm256_setr_epi32((int)g[q[0] | (h << 8 & 256)], (int)g[q[1] | (h << 7 & 256)],
+                             (int)g[q[2] | (h << 6 & 256)], (int)g[q[3] | (h << 5 & 256)],
+                             (int)g[q[4] | (h << 4 & 256)], (int)g[q[5] | (h << 3 & 256)],
+                             (int)g[q[6] | (h << 2 & 256)], (int)g[q[7] | (h << 1 & 256)]);
 }
 
 /* 8 (grid - 1) +- 1, with 9 added. */
-ALWAYS_INLINE __m256i codes_iq1_s(const block_iq1_s *b, int j) {
-    const uint8_t *q = b->q + (size_t)j * 4;
+ALWAYS_INLINE __m256i codes_iq1_s(const block_iq1_s *b, size_t j) {
+    const uint8_t *q = b->q + j * 4;
     uint32_t h = b->qh[j];
     __m256i v = grid_4(IQ1_GRID, q[0] | (h << 8 & 0x700), q[1] | (h << 5 & 0x700),
                        q[2] | (h << 2 & 0x700), q[3] | (h >> 1 & 0x700));
     return _mm256_add_epi8(v, _mm256_set1_epi8(h >> 15 ? 0 : 2));
 }
 
-ALWAYS_INLINE __m256i codes_iq1_m(const block_iq1_m *b, int j) {
-    const uint8_t *q = b->q + (size_t)j * 4;
-    uint32_t h = u16_at(b->qh + (size_t)j * 2);
+ALWAYS_INLINE __m256i codes_iq1_m(const block_iq1_m *b, size_t j) {
+    const uint8_t *q = b->q + j * 4;
+    uint32_t h = u16_at(b->qh + j * 2);
     __m256i v = grid_4(IQ1_GRID, q[0] | (h << 8 & 0x700), q[1] | (h << 4 & 0x700),
                        q[2] | (h & 0x700), q[3] | (h >> 4 & 0x700));
     __m256i minus = _mm256_srlv_epi64(_mm256_set1_epi64x(h), _mm256_setr_epi64x(3, 7, 11, 15));
@@ -405,7 +403,7 @@ ALWAYS_INLINE __m256i ternary_digits(__m256i q, __m256i power) {
     return _mm256_or_si256(_mm256_mulhi_epu16(even, three), odd);
 }
 
-ALWAYS_INLINE __m256i codes_tq1_0(const block_tq1_0 *b, int j) {
+ALWAYS_INLINE __m256i codes_tq1_0(const block_tq1_0 *b, size_t j) {
     static const int16_t power[] = {1, 3, 9, 27, 81};
     if (j < 5) {
         return ternary_digits(load_256(b->q), _mm256_set1_epi16(power[j]));
@@ -442,18 +440,14 @@ ALWAYS_INLINE __m256i codes_nvfp4(const uint8_t *q) {
     return fp4_codes(low_nibbles(_mm256_srlv_epi64(v, _mm256_setr_epi64x(0, 4, 0, 4))));
 }
 
-ALWAYS_INLINE __m256i codes_q6_k(const block_q6_k *b, int j) {
-    __m256i low = load_256(b->ql + (size_t)(j / 4) * 64 + (size_t)(j % 2) * 32);
+ALWAYS_INLINE __m256i codes_q6_k(const block_q6_k *b, size_t j) {
+    __m256i low = load_256(b->ql + j / 4 * 64 + j % 2 * 32);
     low = low_nibbles(shifted(low, j % 4 / 2 * 4));
     return _mm256_or_si256(low, _mm256_slli_epi16(quarter(b->qh, j), 4));
 }
 
-ALWAYS_INLINE __m256i nibbles_32(const uint8_t *q, int j) {
-    return low_nibbles(shifted(load_256(q + (size_t)(j / 2) * 32), j % 2 * 4));
-}
-
-ALWAYS_INLINE float mxfp4_scale(uint8_t e) {
-    return f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+ALWAYS_INLINE __m256i nibbles_32(const uint8_t *q, size_t j) {
+    return low_nibbles(shifted(load_256(q + j / 2 * 32), j % 2 * 4));
 }
 
 /* u and sign from values of either sign. */
@@ -468,10 +462,10 @@ ALWAYS_INLINE void unit_iq4(const uint8_t *q, ggml_unit *out) {
 }
 
 /* Kinds with one scale a block. */
-ALWAYS_INLINE void read_unit_of_small(enum ggml_kind kind, const uint8_t *p, int j,
+ALWAYS_INLINE void read_unit_of_small(enum ggml_kind kind, const uint8_t *p, size_t j,
                                       ggml_unit *out) {
-    const size_t n = (size_t)j;
-    out->scale = kind == GK_mxfp4 ? _mm256_set1_ps(mxfp4_scale(p[0])) : scale_f16(p);
+    out->scale =
+        kind == GK_mxfp4 ? _mm256_set1_ps(f32_from_bits(MXFP4_SCALE_BITS[p[0]])) : scale_f16(p);
     switch (kind) {
     case GK_q4_1:
         out->min = scale_f16(&((const block_q4_1 *)p)->m);
@@ -496,10 +490,10 @@ ALWAYS_INLINE void read_unit_of_small(enum ggml_kind kind, const uint8_t *p, int
         break;
     case GK_q1_0:
         out->u = _mm256_set1_epi8(1);
-        out->sign = signs_of_bits(~u32_at(((const block_q1_0 *)p)->q + 4 * n));
+        out->sign = signs_of_bits(~u32_at(((const block_q1_0 *)p)->q + 4 * j));
         break;
     case GK_q2_0:
-        out->u = codes_q2_0(((const block_q2_0 *)p)->q + 8 * n);
+        out->u = codes_q2_0(((const block_q2_0 *)p)->q + 8 * j);
         break;
     case GK_tq1_0:
         out->scale = scale_f16(&((const block_tq1_0 *)p)->d);
@@ -516,9 +510,8 @@ ALWAYS_INLINE void read_unit_of_small(enum ggml_kind kind, const uint8_t *p, int
 }
 
 /* Kinds with a scale for each 16 weights. */
-ALWAYS_INLINE void read_unit_of_16(enum ggml_kind kind, const uint8_t *p, int j, const ggml_head *h,
-                                   ggml_unit *out) {
-    const size_t n = (size_t)j;
+ALWAYS_INLINE void read_unit_of_16(enum ggml_kind kind, const uint8_t *p, size_t j,
+                                   const ggml_head *h, ggml_unit *out) {
     out->scale = runs_at(h->scale, j);
     switch (kind) {
     case GK_q2_k:
@@ -533,7 +526,7 @@ ALWAYS_INLINE void read_unit_of_16(enum ggml_kind kind, const uint8_t *p, int j,
         out->u = codes_q6_k((const block_q6_k *)p, j);
         break;
     case GK_iq2_xs: {
-        uint64_t q = u64_at((const uint8_t *)p + 2 + 8 * n);
+        uint64_t q = u64_at((const uint8_t *)p + 2 + 8 * j);
         out->u = codes_iq2_xs(q);
         out->sign = signs_of_sevens(
             _mm256_srlv_epi64(_mm256_set1_epi64x((int64_t)q), _mm256_setr_epi64x(9, 25, 41, 57)));
@@ -541,21 +534,20 @@ ALWAYS_INLINE void read_unit_of_16(enum ggml_kind kind, const uint8_t *p, int j,
     }
     case GK_iq2_s:
         out->u = codes_iq2_s((const block_iq2_s *)p, j);
-        out->sign = signs_of_bits(u32_at(((const block_iq2_s *)p)->sign + 4 * n));
+        out->sign = signs_of_bits(u32_at(((const block_iq2_s *)p)->sign + 4 * j));
         break;
     case GK_iq1_m:
         out->u = codes_iq1_m((const block_iq1_m *)p, j);
         break;
     default: /* GK_nvfp4 */
-        out->u = codes_nvfp4(((const block_nvfp4 *)p)->q + 16 * n);
+        out->u = codes_nvfp4(((const block_nvfp4 *)p)->q + 16 * j);
         break;
     }
 }
 
 /* Kinds with a scale for each 32 weights. */
-ALWAYS_INLINE void read_unit_of_32(enum ggml_kind kind, const uint8_t *p, int j, const ggml_head *h,
-                                   ggml_unit *out) {
-    const size_t n = (size_t)j;
+ALWAYS_INLINE void read_unit_of_32(enum ggml_kind kind, const uint8_t *p, size_t j,
+                                   const ggml_head *h, ggml_unit *out) {
     out->scale = _mm256_broadcast_ss(&h->scale[j]);
     switch (kind) {
     case GK_q5_k:
@@ -564,21 +556,21 @@ ALWAYS_INLINE void read_unit_of_32(enum ggml_kind kind, const uint8_t *p, int j,
                                  plane(load_256(((const block_q5_k *)p)->qh), j, 4));
         break;
     case GK_iq4_xs:
-        unit_iq4(((const block_iq4_xs *)p)->q + 16 * n, out);
+        unit_iq4(((const block_iq4_xs *)p)->q + 16 * j, out);
         break;
     case GK_iq2_xxs: {
-        const uint8_t *q = ((const block_iq2_xxs *)p)->q + 8 * n;
+        const uint8_t *q = ((const block_iq2_xxs *)p)->q + 8 * j;
         out->u = grid_4(IQ2_XXS_GRID, q[0], q[1], q[2], q[3]);
         out->sign = signs_of_word(u32_at(q + 4));
         break;
     }
     case GK_iq3_xxs:
-        out->u = codes_iq3_xxs(((const block_iq3_xxs *)p)->q + 8 * n);
-        out->sign = signs_of_word(u32_at(((const block_iq3_xxs *)p)->sign_scale + 4 * n));
+        out->u = codes_iq3_xxs(((const block_iq3_xxs *)p)->q + 8 * j);
+        out->sign = signs_of_word(u32_at(((const block_iq3_xxs *)p)->sign_scale + 4 * j));
         break;
     case GK_iq3_s:
-        out->u = codes_iq3_s(((const block_iq3_s *)p)->q + 8 * n, ((const block_iq3_s *)p)->qh[j]);
-        out->sign = signs_of_bits(u32_at(((const block_iq3_s *)p)->sign + 4 * n));
+        out->u = codes_iq3_s(((const block_iq3_s *)p)->q + 8 * j, ((const block_iq3_s *)p)->qh[j]);
+        out->sign = signs_of_bits(u32_at(((const block_iq3_s *)p)->sign + 4 * j));
         break;
     case GK_iq1_s:
         out->u = codes_iq1_s((const block_iq1_s *)p, j);
@@ -591,7 +583,7 @@ ALWAYS_INLINE void read_unit_of_32(enum ggml_kind kind, const uint8_t *p, int j,
 }
 
 /* Weights 32 j and on of the block at p. */
-ALWAYS_INLINE void read_unit(enum ggml_kind kind, const uint8_t *p, int j, const ggml_head *h,
+ALWAYS_INLINE void read_unit(enum ggml_kind kind, const uint8_t *p, size_t j, const ggml_head *h,
                              ggml_unit *out) {
     out->sign = _mm256_setzero_si256();
     out->min = _mm256_setzero_ps();

@@ -1,5 +1,5 @@
-/* Private to kernels/: the 256-bit helpers that every x86 file shares. Everything is inlined, so that
- * each file gets its own copy compiled for its instruction set. Needs AVX2, FMA and F16C.
+/* Private to kernels/: the 256-bit helpers that every x86 file shares. All is inlined, so that each
+ * file gets its own copy compiled for its instruction set. Needs AVX2, FMA and F16C.
  */
 #ifndef SMOE_KERNELS_X86_VECTOR_H
 #define SMOE_KERNELS_X86_VECTOR_H

@@ -4,14 +4,15 @@
  * ring's business, reads are the queue's.
  *
  * Why streamer_next cannot wait for ever. Let the caller hold no item. If an entry of the demand is
- * ready, it is handed out. Otherwise every expert still owed is being read or waits for space. While
- * anything is in flight, waiting ends: a back end ends every read, a piece has a bounded number of
- * attempts, so each load lands or fails. Demand pieces wait for nothing but depth. If nothing is in
- * flight, no demand load is unfinished, so what is owed waits for space; speculative loads that
- * still had to send reads were cancelled for that (free_unsent_bets), so none is unfinished either.
- * Then every block is free or kept, the ring gives up any of them, and a slot is never larger than
- * the ring (checked at open). So space is found, a read is sent, and the demand advances. A caller
- * that keeps items and asks for more can exhaust the ring: it gets an error instead of a wait.
+ * ready, it is handed out. Otherwise every expert still owed is being read or waits for space.
+ * While anything is in flight, waiting ends: a back end ends every read, a piece has a bounded
+ * number of attempts, so each load lands or fails. Demand pieces wait for nothing but depth. If
+ * nothing is in flight, no demand load is unfinished, so what is owed waits for space; speculative
+ * loads that still had to send reads were cancelled for that (free_unsent_bets), so none is
+ * unfinished either. Then every block is free or kept, the ring gives up any of them, and a slot is
+ * never larger than the ring (checked at open). So space is found, a read is sent, and the demand
+ * advances. A caller that keeps items and asks for more can exhaust the ring: it gets an error
+ * instead of a wait.
  */
 #include "streamer/streamer.h"
 

@@ -1,7 +1,7 @@
 /* Added tokens: strings that are found in text before anything else splits it.
  *
  * Two matchers, as in the reference library: tokens that are looked for in the text as it came, and
- * (normalized) those looked for after the normaliser. Of the tokens at one place the longest counts.
+ * (normalized) those looked for after the normaliser. At one place the longest counts.
  */
 #ifndef SMOE_TEXT_ADDED_H
 #define SMOE_TEXT_ADDED_H

@@ -1,8 +1,8 @@
 /* The table of chat formats, and conversations to ids; see chat.h.
  *
- * The text is put together as its template would, with the ranges that come from the template noted.
- * Only those may become control tokens. It is then encoded as one text, so that pieces which cross a
- * range (a role's newline and the first word of the content) come out as in the reference.
+ * The text is put together as its template would, with the ranges that come from the template
+ * noted. Only those may become control tokens. It is then encoded as one text, so that pieces which
+ * cross a range (a role's newline and the first word of the content) come out as in the reference.
  */
 #include "text/chat.h"
 

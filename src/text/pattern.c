@@ -1,9 +1,10 @@
 /* Compiled patterns and scans over class strings; see pattern.h. Character sets become bytes here:
  * code points beyond ASCII that lie in the same sets share one.
  *
- * Cost: each search first gets FIRST_STEPS. A search that needs more is repeated with more, and
- * what it was allowed is taken from a budget that is linear in the text, so a hostile pattern ends
- * in an error instead of a hang.
+ * Cost: the engine reports each pass of a place to which it may come back (PATTERN_COUNT). Passes,
+ * and the characters between them, are taken from a budget that is linear in the text, so a hostile
+ * pattern ends in an error instead of a hang. PCRE2's own limit would not do: its JIT leaves the
+ * characters of a repeat out.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
@@ -20,11 +21,10 @@ enum {
     PAGE_BITS = 8,
     PAGE_CPS = 1 << PAGE_BITS,
     PAGES = (UCD_LAST + 1) >> PAGE_BITS,
-    OTHER_CLASSES = 128, /* class bytes for code points beyond ASCII */
-    FIRST_STEPS = 1000
+    OTHER_CLASSES = 128 /* class bytes for code points beyond ASCII */
 };
-#define SPARE_STEPS           (32u << 20) /* of one scan ... */
-#define SPARE_STEPS_PER_CLASS 64u         /* ... and for each code point */
+#define SPARE_STEPS           (4u << 20) /* of all searches together ... */
+#define SPARE_STEPS_PER_CLASS 64u        /* ... and for each code point */
 
 struct text_pattern {
     pcre2_code *code;
@@ -120,29 +120,31 @@ static int map_classes(class_map *map, const pattern_parsed *p, const char *wher
     return rc;
 }
 
-/* Folds the flat map into pages, equal ones shared. */
+/* Folds the flat map into pages, equal ones shared. Most equal the one before. */
 static int build_pages(text_pattern *p, const uint8_t *of, smoe_error *err) {
     size_t n = 0;
     size_t cap = 0;
     for (size_t i = 0; i < PAGES; i++) {
         const uint8_t *page = of + i * PAGE_CPS;
-        size_t k = n;
-        while (k > 0 && memcmp(p->pages[k - 1], page, PAGE_CPS) != 0) {
-            k--;
-        }
-        if (k == 0) {
-            if (n == cap) {
-                cap = cap ? cap * 2 : 64;
-                void *grown = realloc(p->pages, cap * PAGE_CPS);
-                if (!grown) {
-                    return err_no_memory(err, cap * PAGE_CPS);
-                }
-                p->pages = grown;
+        size_t k = i > 0 ? p->page_of[i - 1] : n;
+        if (k == n || memcmp(p->pages[k], page, PAGE_CPS) != 0) {
+            k = 0;
+            while (k < n && memcmp(p->pages[k], page, PAGE_CPS) != 0) {
+                k++;
             }
-            memcpy(p->pages[n++], page, PAGE_CPS);
-            k = n;
         }
-        p->page_of[i] = (uint16_t)(k - 1);
+        if (k == n && n == cap) {
+            cap = cap ? cap * 2 : 64;
+            void *grown = realloc(p->pages, cap * PAGE_CPS);
+            if (!grown) {
+                return err_no_memory(err, cap * PAGE_CPS);
+            }
+            p->pages = grown;
+        }
+        if (k == n) {
+            memcpy(p->pages[n++], page, PAGE_CPS);
+        }
+        p->page_of[i] = (uint16_t)k;
     }
     return SMOE_OK;
 }
@@ -200,8 +202,14 @@ static int compile_regex(text_pattern *p, const char *regex, size_t bytes, smoe_
         return err_no_memory(err, bytes);
     }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    p->code = pcre2_compile((PCRE2_SPTR)regex, bytes, PCRE2_MULTILINE, &code, &at, context);
+    /* The start optimisations gain nothing, as tokenizers match almost everywhere, and the JIT of
+     * 10.42 goes wrong with them: (?>z*'|)' finds a match in z't, where there is none. */
+    p->code = pcre2_compile((PCRE2_SPTR)regex, bytes, PCRE2_MULTILINE | PCRE2_NO_START_OPTIMIZE,
+                            &code, &at, context);
     pcre2_compile_context_free(context);
+    if (!p->code && code == PCRE2_ERROR_HEAP_FAILED) {
+        return err_no_memory(err, bytes);
+    }
     if (!p->code) {
         char why[128] = "";
         pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
@@ -277,13 +285,28 @@ size_t pattern_classify(const text_pattern *p, const char *text, size_t bytes, u
 
 /* ---- scanning */
 
+/* Called by PCRE2 at each PATTERN_COUNT. */
+static int count_steps(pcre2_callout_block *block, void *user) {
+    pattern_scan *s = user;
+    size_t at = block->current_position;
+    size_t steps = 1 + (at > s->counted_at ? at - s->counted_at : s->counted_at - at);
+    s->counted_at = at;
+    if (steps > s->spare_step) {
+        return PCRE2_ERROR_MATCHLIMIT;
+    }
+    s->spare_step -= steps;
+    return 0;
+}
+
 int pattern_scan_init(pattern_scan *s, const text_pattern *p, smoe_error *err) {
-    *s = (pattern_scan){.pattern = p};
+    *s = (pattern_scan){.pattern = p, .spare_step = SPARE_STEPS};
     s->match = pcre2_match_data_create(1, NULL);
     s->context = pcre2_match_context_create(NULL);
     if (!s->match || !s->context) {
         return err_no_memory(err, sizeof *s);
     }
+    pcre2_set_callout(s->context, count_steps, s);
+    pcre2_set_match_limit(s->context, UINT32_MAX);
     return SMOE_OK;
 }
 
@@ -298,35 +321,20 @@ void pattern_scan_start(pattern_scan *s, const uint8_t *classes, size_t n_class)
     s->n_class = n_class;
     s->next = 0;
     s->has_match = false;
-    s->spare_step = SPARE_STEPS + (uint64_t)SPARE_STEPS_PER_CLASS * n_class;
+    s->spare_step += (uint64_t)SPARE_STEPS_PER_CLASS * n_class;
 }
 
-static int match_once(pattern_scan *s, uint32_t limit) {
+/* One search from s->next; > 0 found, 0 none, < 0 a PCRE2 error. */
+static int search(pattern_scan *s) {
     const text_pattern *p = s->pattern;
-    pcre2_set_match_limit(s->context, limit);
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+    s->counted_at = s->next;
     if (p->has_jit) {
         rc = pcre2_jit_match(p->code, s->classes, s->n_class, s->next, 0, s->match, s->context);
     }
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
         rc = pcre2_match(p->code, s->classes, s->n_class, s->next, PCRE2_NO_JIT, s->match,
                          s->context);
-    }
-    return rc;
-}
-
-/* One search from s->next; > 0 found, 0 none, < 0 a PCRE2 error. */
-static int search(pattern_scan *s) {
-    uint32_t limit = FIRST_STEPS;
-    int rc = match_once(s, limit);
-    while (rc == PCRE2_ERROR_MATCHLIMIT && limit < s->spare_step) {
-        s->spare_step -= limit;
-        uint64_t more = (uint64_t)limit * 4;
-        limit = (uint32_t)(more < s->spare_step ? more : s->spare_step);
-        rc = match_once(s, limit);
-        if (rc != PCRE2_ERROR_MATCHLIMIT) {
-            s->spare_step -= limit;
-        }
     }
     return rc == PCRE2_ERROR_NOMATCH ? 0 : rc;
 }
@@ -335,6 +343,9 @@ int pattern_scan_next(pattern_scan *s, size_t *start, size_t *end, bool *found, 
     *found = false;
     while (s->next <= s->n_class) {
         int rc = search(s);
+        if (rc == PCRE2_ERROR_NOMEMORY) {
+            return err_no_memory(err, s->n_class);
+        }
         if (rc < 0) {
             return err_set(err, SMOE_ERR_UNSUPPORTED,
                            "%s: the pattern takes too many steps on this text", s->pattern->where);

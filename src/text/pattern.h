@@ -34,10 +34,12 @@ typedef struct pattern_scan {
     size_t next;         /* where the next search begins */
     size_t last_end;     /* end of the last match */
     bool has_match;      /* last_end is set */
-    uint64_t spare_step; /* of the budget for expensive searches */
+    size_t counted_at;   /* where the step counter last saw the search */
+    uint64_t spare_step; /* of the budget, which each start adds to */
 } pattern_scan;
 
-/* A scan that can be started often; pattern_scan_free releases it, also after a failure. */
+/* A scan that can be started often, but not moved; pattern_scan_free releases it, also after a
+ * failure. */
 int pattern_scan_init(pattern_scan *s, const text_pattern *p, smoe_error *err);
 void pattern_scan_free(pattern_scan *s);
 /* classes is borrowed until the next start. */

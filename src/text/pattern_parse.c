@@ -12,7 +12,14 @@
 
 #include "base/utf8.h"
 
-enum { MAX_DEPTH = 32, MAX_REPEAT = 1000, UNBOUNDED = 1 << 30 };
+enum {
+    MAX_DEPTH = 32,
+    MAX_REPEAT = 1000,     /* of a character class */
+    MAX_GROUP_REPEAT = 16, /* of a group, unless it is unlimited */
+    MAX_LENGTH = 4096,     /* of what a limited repeat can match */
+    FREE_OPTIONS = 2,      /* optional classes of a top-level branch that are not counted */
+    UNBOUNDED = 1 << 29    /* twice this is still an int32_t */
+};
 
 typedef struct parser {
     pattern_parsed *out;
@@ -25,6 +32,7 @@ typedef struct parser {
     uint32_t last_fold;  /* the folded literal right before, 0 when there is none */
     unsigned depth;      /* of groups and of classes */
     bool has_folded_run; /* the last atom may be repeated into a pair that folds */
+    unsigned n_option;   /* uncounted optional classes of this top-level branch */
 } parser;
 
 /* What one piece of a pattern can match, in code points. */
@@ -604,37 +612,65 @@ static int32_t repeated(int32_t length, int32_t times) {
     return v > UNBOUNDED ? UNBOUNDED : (int32_t)v;
 }
 
-/* An atom with its quantifier. */
-static int parse_piece(parser *p, extent *out) {
-    size_t start = p->pos;
-    bool has;
-    int32_t min = 1;
-    int32_t max = 1;
-    const char *suffix;
-    int rc = parse_atom(p, out);
-    rc = rc ? rc : parse_quantifier(p, &has, &min, &max, &suffix);
-    if (rc != SMOE_OK || !has) {
-        return rc;
-    }
-    bool is_fixed = out->min == out->max && out->min > 0 && !out->has_choice;
-    if (out->is_position) {
+static int check_repeat(parser *p, size_t start, const extent *atom, int32_t max) {
+    bool is_fixed = atom->min == atom->max && atom->min > 0 && !atom->has_choice;
+    if (atom->is_position) {
         return refuse(p, start, "a quantifier of an anchor or look-around");
     }
-    if (out->is_group && max == UNBOUNDED && !is_fixed) {
+    if (atom->is_group && max == UNBOUNDED && !is_fixed) {
         return refuse(p, start, "an unlimited repeat of a group of varying length");
+    }
+    if (atom->is_group && max > 1 && atom->min == 0) {
+        return refuse(p, start, "a repeat of a group that can match nothing");
+    }
+    bool is_long = atom->max < UNBOUNDED && repeated(atom->max, max) > MAX_LENGTH;
+    if (max != UNBOUNDED && (is_long || (atom->is_group && max > MAX_GROUP_REPEAT))) {
+        return refuse(p, start, "a repeat this long");
     }
     if (p->is_folding && p->has_folded_run && max > 1) {
         return refuse(p, start, "this repeat under (?i)");
     }
-    out->min = repeated(out->min, min);
-    out->max = out->max ? repeated(out->max, max) : 0;
-    return emit_quantifier(p, min, max, suffix);
+    return SMOE_OK;
+}
+
+/* Marks a place where the engine may come back to try otherwise, so that it reports each pass. Not
+ * needed where a pass ends the match, nor for a few optional characters. */
+static int emit_count(parser *p, const extent *piece, bool is_option) {
+    bool is_top = p->depth == 0;
+    bool is_last = p->pos == p->bytes || peek(p) == '|';
+    if ((piece->min == piece->max && !piece->has_choice) || (is_top && is_last)) {
+        return SMOE_OK;
+    }
+    if (is_top && is_option && p->n_option < FREE_OPTIONS) {
+        p->n_option++;
+        return SMOE_OK;
+    }
+    return emit(p, PATTERN_COUNT);
+}
+
+/* An atom with its quantifier. */
+static int parse_piece(parser *p, extent *out) {
+    size_t start = p->pos;
+    bool has = false;
+    int32_t min = 1;
+    int32_t max = 1;
+    const char *suffix = "";
+    int rc = parse_atom(p, out);
+    rc = rc ? rc : parse_quantifier(p, &has, &min, &max, &suffix);
+    if (rc == SMOE_OK && has) {
+        rc = check_repeat(p, start, out, max);
+        rc = rc ? rc : emit_quantifier(p, min, max, suffix);
+        out->min = repeated(out->min, min);
+        out->max = out->max ? repeated(out->max, max) : 0;
+    }
+    return rc ? rc : emit_count(p, out, max == 1 && !out->is_group);
 }
 
 static int parse_branch(parser *p, extent *out) {
     int rc = SMOE_OK;
     *out = (extent){0};
     p->last_fold = 0;
+    p->n_option = p->depth ? p->n_option : 0;
     while (rc == SMOE_OK && peek(p) >= 0 && peek(p) != '|' && peek(p) != ')') {
         extent piece = {0};
         rc = parse_piece(p, &piece);

@@ -10,6 +10,9 @@ enum {
     PATTERN_SET_MARK = 0x01 /* in pattern_parsed.text: a set, whose index + 1 follows */
 };
 
+/* PCRE2's callout: reports that matching passes a place of choice. */
+#define PATTERN_COUNT "(?C1)"
+
 typedef struct pattern_parsed {
     byte_buf text; /* PCRE2 syntax with marks in the place of sets */
     cp_set sets[PATTERN_SETS];

@@ -1,8 +1,9 @@
-/* Reads tokenizer.json into a smoe_tokenizer: strict, and everything that is not implemented exactly
- * is refused by its name. Recursion over nested Sequences is bounded by the JSON depth limit.
+/* Reads tokenizer.json into a smoe_tokenizer: strict, and everything that is not implemented
+ * exactly is refused by its name. Recursion over nested Sequences is bounded by the JSON depth
+ * limit.
  *
- * "truncation" and "padding" are passed over, as are special tokens that a post-processor would add:
- * both are choices of one call in the reference library's users, not of the vocabulary.
+ * "truncation" and "padding" are passed over, as are special tokens that a post-processor would
+ * add: both are choices of one call in the reference library's users, not of the vocabulary.
  */
 #include <stdio.h>
 #include <string.h>
@@ -294,6 +295,16 @@ static int check_model_options(reader *r, const json_at *at) {
     return rc;
 }
 
+static int read_vocab_id(reader *r, const char *content, struct json_object *value, int64_t *id) {
+    char what[PATH_BYTES];
+    *id = json_object_get_int64(value);
+    if (json_object_is_type(value, json_type_int) && *id >= 0 && *id < LIMIT_VOCAB) {
+        return SMOE_OK; /* naming it for an error is slow a hundred thousand times */
+    }
+    snprintf(what, sizeof what, "model.vocab: id of \"%.100s\"", content);
+    return json_value_int(value, r->label, what, 0, LIMIT_VOCAB - 1, id, r->err);
+}
+
 /* Largest id of the vocab and the added tokens; checks every one. */
 static int find_max_id(reader *r, struct json_object *entries, struct json_object *added,
                        int64_t *max_id) {
@@ -303,11 +314,8 @@ static int find_max_id(reader *r, struct json_object *entries, struct json_objec
     int rc = SMOE_OK;
     *max_id = 0;
     for (; rc == SMOE_OK && !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
-        char what[PATH_BYTES];
-        snprintf(what, sizeof what, "model.vocab: id of \"%.100s\"",
-                 json_object_iter_peek_name(&it));
-        rc = json_value_int(json_object_iter_peek_value(&it), r->label, what, 0, LIMIT_VOCAB - 1,
-                            &id, r->err);
+        rc = read_vocab_id(r, json_object_iter_peek_name(&it), json_object_iter_peek_value(&it),
+                           &id);
         *max_id = id > *max_id ? id : *max_id;
     }
     for (size_t i = 0; added && i < json_object_array_length(added) && rc == SMOE_OK; i++) {

@@ -29,8 +29,8 @@ typedef struct vocab {
 /* Room for n_id ids of which n_token will be used. vocab_free releases it, also after a failure. */
 int vocab_init(vocab *v, uint32_t n_id, uint32_t n_token, smoe_error *err);
 void vocab_free(vocab *v);
-/* Adds content (as tokenizer.json writes it) under a free id. Only tokens of the model are findable;
- * added tokens are here for what they decode to. */
+/* Adds content (as tokenizer.json writes it) under a free id. Only tokens of the model are
+ * findable; added tokens are here for what they decode to. */
 int vocab_add(vocab *v, uint32_t id, const char *content, size_t bytes, bool is_findable,
               smoe_error *err);
 /* Id of the findable token that stands for these bytes, -1 when there is none. */
