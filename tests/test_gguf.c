@@ -399,3 +399,114 @@ TEST(gguf_tales_and_their_vaults_give_the_same_bits) {
     const char *path = test_vectors(tales_28m);
     check_same_logits(path, vault_of(path, "m.smoe", NULL));
 }
+
+/* ---- what a file holds, for people */
+
+TEST(gguf_content_is_described) {
+    char *text = NULL;
+    CHECK_OK(smoe_describe_container(test_data("gguf/qwen2_moe.gguf"), &text, &err));
+    CHECK_HAS(text, "GGUF version 3, 1 file, alignment 32, 54 tensors of ");
+    CHECK_HAS(text, "qwen2moe.expert_shared_feed_forward_length");
+    CHECK_HAS(text, "tokenizer.ggml.tokens                       text[160]     \"<pad>\", \"<s>\"");
+    CHECK_HAS(text, "\nblk.*.attn_q.bias                       x3     f32      [64] ");
+    CHECK_HAS(text, "\nblk.*.ffn_down_exps.weight              x3     bf16     [12, 64, 32] ");
+    smoe_free(text);
+    /* an architecture that cannot be run, and names that must not reach a terminal or a format */
+    CHECK_OK(smoe_describe_container(test_data("bad/gguf/arch_format.gguf"), &text, &err));
+    CHECK_HAS(text, "\"%s%n%x%s%s%s\"");
+    smoe_free(text);
+    CHECK_OK(smoe_describe_container(test_data("bad/gguf/tok_tokens_utf8.gguf"), &text, &err));
+    CHECK_HAS(text, "\\x");
+    smoe_free(text);
+    CHECK_OK(smoe_describe_container(test_data("fixtures/mixtral"), &text, &err));
+    CHECK(text == NULL);
+    CHECK(smoe_describe_container(test_data("bad/gguf/trunc_key.gguf"), &text, &err) != SMOE_OK);
+}
+
+TEST(gguf_inspect_groups_the_old_form) {
+    char *text = NULL;
+    tiny_gguf shape = {.form = TINY_SINGLE};
+    CHECK_OK(smoe_describe_container(tiny_gguf_make("m.gguf", &shape), &text, &err));
+    CHECK_HAS(text, "\nblk.*.ffn_gate.*.weight                 x12    f32      [32, 32] ");
+    smoe_free(text);
+}
+
+TEST(inspect_prints_a_gguf_file) {
+    test_run r = test_smoe("inspect", test_data("bad/ok.gguf"), NULL);
+    CHECK_INT(r.status, 0);
+    CHECK_HAS(r.out, "qwen3_moe (gguf)");
+    CHECK_HAS(r.out, "general.architecture");
+    CHECK_HAS(r.out, "blk.*.ffn_gate_exps.weight");
+    r = test_smoe("inspect", test_data("bad/gguf/arch_format.gguf"), NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.out, "blk.*.ffn_gate_exps.weight");
+    CHECK_HAS(r.err, "is not supported (known: qwen3moe, llama");
+}
+
+/* ---- values */
+
+static const gguf_value *value_of(const gguf_header *h, const char *key, uint64_t n) {
+    const gguf_value *v = gguf_find(h, key);
+    CHECK(v != NULL);
+    CHECK_INT(v->n, n);
+    return v;
+}
+
+TEST(gguf_getters_hold_to_types_and_ranges) {
+    gguf_header h;
+    tensor_table table = {0};
+    arena names = {0};
+    file_set files = {0};
+    int64_t i = 7;
+    double d = 7;
+    bool b = true;
+    const char *text = NULL;
+    size_t bytes = 0;
+    const gguf_value *array;
+    CHECK_OK(gguf_open(&h, &table, &names, &files, test_data("bad/ok.gguf"), &err));
+    CHECK_INT(h.version, 3);
+    CHECK_INT(table.n_item, 26);
+    CHECK_OK(gguf_need_int(&h, "f", "qwen3moe.block_count", 1, 9, &i, &err));
+    CHECK_INT(i, 2);
+    CHECK_ERR(gguf_need_int(&h, "f", "qwen3moe.block_count", 3, 9, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: qwen3moe.block_count is 2, out of range (3 to 9)");
+    CHECK_ERR(gguf_need_int(&h, "f", "nosuch", 1, 9, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: key nosuch is missing");
+    CHECK_OK(gguf_opt_int(&h, "f", "nosuch", 1, 9, &i, &err));
+    CHECK_INT(i, 2);
+    CHECK_OK(gguf_opt_number(&h, "f", "qwen3moe.rope.freq_base", &d, &err));
+    CHECK_NEAR(d, 10000, 0);
+    CHECK_ERR(gguf_opt_number(&h, "f", "general.name", &d, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: general.name must be a float, not text");
+    CHECK_OK(gguf_opt_bool(&h, "f", "tokenizer.ggml.add_bos_token", &b, &err));
+    CHECK(!b);
+    CHECK_OK(gguf_need_text(&h, "f", "general.name", &text, &bytes, &err));
+    CHECK(bytes == 4 && memcmp(text, "tiny", 4) == 0);
+    CHECK_ERR(gguf_opt_array(&h, "f", "tokenizer.ggml.tokens", GGUF_I32, &array, &err),
+              SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: tokenizer.ggml.tokens must be an array of i32, not an array of text");
+    CHECK(gguf_int_at(value_of(&h, "tokenizer.ggml.token_type", 272), 271, &i) && i == 3);
+    CHECK(!gguf_int_at(value_of(&h, "general.name", 1), 0, &i));
+    gguf_header_free(&h);
+    tensor_table_free(&table);
+    arena_free(&names);
+    file_set_close(&files);
+}
+
+TEST(gguf_open_survives_refused_memory) {
+    if (!alloc_guard_active()) {
+        SKIP("no allocation guard in this build");
+    }
+    const char *path = test_data("bad/ok.gguf");
+    source *s = NULL;
+    bool refused = true;
+    for (uint64_t n = 1; refused; n++) {
+        alloc_guard_fail_at(n);
+        int rc = source_open(&s, path, &err);
+        refused = alloc_guard_has_failed();
+        alloc_guard_fail_at(0);
+        CHECK(rc == SMOE_OK || (refused && rc == SMOE_ERR_MEMORY && s == NULL));
+        source_close(s);
+        s = NULL;
+    }
+}

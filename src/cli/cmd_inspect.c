@@ -39,6 +39,21 @@ static void print_info(const char *path, const smoe_info *i) {
            format_bytes(b, i->kv_token_bytes * (uint64_t)i->context_tok));
 }
 
+/* The container's own content, and where there is nothing else the reason why not. */
+static int print_container(const char *path, bool runs, const smoe_error *why) {
+    smoe_error err;
+    char *text = NULL;
+    int rc = smoe_describe_container(path, &text, &err);
+    if (rc != SMOE_OK) {
+        return fail(runs ? &err : why);
+    }
+    if (text) {
+        printf("%s%s", runs ? "\n" : "", text);
+        smoe_free(text);
+    }
+    return runs ? 0 : fail(why);
+}
+
 static int run(const command *self, int argc, char **argv) {
     smoe_error err;
     smoe_info info;
@@ -61,11 +76,11 @@ static int run(const command *self, int argc, char **argv) {
         smoe_free(text);
         return 0;
     }
-    if (smoe_describe(path, &info, &err) != SMOE_OK) {
-        return fail(&err);
+    bool runs = smoe_describe(path, &info, &err) == SMOE_OK;
+    if (runs) {
+        print_info(path, &info);
     }
-    print_info(path, &info);
-    return 0;
+    return print_container(path, runs, &err);
 }
 
 const command command_inspect = {.name = "inspect",

@@ -105,6 +105,10 @@ typedef struct source {
 int source_open(source **out, const char *path, smoe_error *err);
 void source_close(source *s);
 
+/* Whether source_open takes path for a GGUF file: by its magic, or by a name that ends in .gguf, so
+ * that the errors of a damaged file speak of the right format. */
+int source_is_gguf(const char *path, bool *out, smoe_error *err);
+
 /* Only the text side of a folder, which may hold nothing else. *text must be empty;
  * text_assets_free also after failure. */
 int source_read_text(text_assets *text, const char *dir, smoe_error *err);
