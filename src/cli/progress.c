@@ -9,20 +9,20 @@
 static int last_tenth = -1;
 static bool bar_open;
 
-static void print_left(char out[32], const smoe_progress *p) {
+static void print_left(char out[48], const smoe_progress *p) {
     double rate = p->elapsed_ns ? (double)p->fresh_bytes * 1e9 / (double)p->elapsed_ns : 0;
     double left_s = rate > 0 ? (double)(p->total_bytes - p->done_bytes) / rate : 0;
     if (p->done_bytes >= p->total_bytes) {
-        snprintf(out, 32, "done");
+        snprintf(out, 48, "done");
     } else if (rate <= 0) {
-        snprintf(out, 32, "--");
+        snprintf(out, 48, "--");
     } else if (left_s >= 3600) {
         long minutes = (long)(left_s / 60);
-        snprintf(out, 32, "%ld h %02ld min left", minutes / 60, minutes % 60);
+        snprintf(out, 48, "%ld h %02ld min left", minutes / 60, minutes % 60);
     } else if (left_s >= 60) {
-        snprintf(out, 32, "%d min %02d s left", (int)left_s / 60, (int)left_s % 60);
+        snprintf(out, 48, "%d min %02d s left", (int)left_s / 60, (int)left_s % 60);
     } else {
-        snprintf(out, 32, "%d s left", (int)(left_s + 0.5));
+        snprintf(out, 48, "%d s left", (int)(left_s + 0.5));
     }
 }
 
@@ -32,7 +32,7 @@ bool show_progress(void *user, const smoe_progress *p) {
     char done[24];
     char total[24];
     char rate[24];
-    char left[32];
+    char left[48];
     if (interrupted()) {
         return true;
     }
