@@ -86,6 +86,23 @@ TEST(fixture_olmoe) {
     check_fixture("olmoe");
 }
 
+/* Sliding windows, biases, the other rope scalings; made by scripts/make-fixtures.py. */
+TEST(fixture_qwen3_moe_window) {
+    check_fixture("qwen3_moe_window");
+}
+
+TEST(fixture_qwen3_moe_llama3) {
+    check_fixture("qwen3_moe_llama3");
+}
+
+TEST(fixture_qwen3_moe_linear) {
+    check_fixture("qwen3_moe_linear");
+}
+
+TEST(fixture_mixtral_window) {
+    check_fixture("mixtral_window");
+}
+
 /* Default precision on the same: looser, but far below what a wrong formula would give. */
 TEST(fixtures_in_default_precision) {
     static const char *const names[] = {"qwen3_moe", "qwen3_moe_dense_mix", "mixtral", "qwen2_moe",
