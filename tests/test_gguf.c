@@ -109,8 +109,8 @@ TEST(gguf_fixture_olmoe) {
 
 /* ---- models as published: quantised, in one file or several */
 
-/* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says how
- * many are compared: behind it the best logit leads by less than rounding may change. */
+/* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says
+ * how many are compared: behind it the best logit leads by less than rounding may change. */
 static void check_greedy(const char *path, const int32_t *prompt, size_t n_prompt,
                          const int32_t *want, size_t limit) {
     smoe_model_options options = {
@@ -243,8 +243,8 @@ static void check_same_logits(const char *a, const char *b) {
     }
 }
 
-/* Rows of q and k permuted for neighbouring pairs, shared experts, leading dense layers: a GGUF file
- * computes what the checkpoint folder does. */
+/* Rows of q and k permuted for neighbouring pairs, shared experts, leading dense layers: a GGUF
+ * file computes what the checkpoint folder does. */
 TEST(gguf_deepseek_computes_what_its_folder_does) {
     tiny_gguf shape = {.n_dense = 1, .n_shared = 2};
     size_t n, m;
@@ -415,8 +415,11 @@ TEST(gguf_content_is_described) {
     CHECK_OK(smoe_describe_container(test_data("bad/gguf/arch_format.gguf"), &text, &err));
     CHECK_HAS(text, "\"%s%n%x%s%s%s\"");
     smoe_free(text);
-    CHECK_OK(smoe_describe_container(test_data("bad/gguf/tok_tokens_utf8.gguf"), &text, &err));
-    CHECK_HAS(text, "\\x");
+    static const char hostile[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k"
+                                  "\10\0\0\0\6\0\0\0\0\0\0\0\033[1\xff\n\"";
+    test_write_file(test_path("hostile"), hostile, sizeof hostile - 1);
+    CHECK_OK(smoe_describe_container(test_path("hostile"), &text, &err));
+    CHECK_HAS(text, "\"\\x1b[1\\xff\\n\\\"\"\n");
     smoe_free(text);
     CHECK_OK(smoe_describe_container(test_data("fixtures/mixtral"), &text, &err));
     CHECK(text == NULL);
