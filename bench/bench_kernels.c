@@ -1,8 +1,8 @@
 /* Matrix products against the memory they read.
  *
- * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside a plain read of
- * the same memory in the same run. 64 tokens: in GOP/s (a multiply and an add are two). Best of a
- * few repetitions, since other work on the machine only ever slows one down.
+ * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside a plain read
+ * of the same memory in the same run. 64 tokens: in GOP/s (a multiply and an add are two). Best of
+ * a few repetitions, since other work on the machine only ever slows one down.
  *
  * smoe-bench kernels [VARIANT [TYPE]]
  */

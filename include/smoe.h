@@ -215,7 +215,8 @@ SMOE_API int smoe_session_sync(smoe_session *session, const int32_t *ids, size_t
                                smoe_error *err) SMOE_MUST_USE;
 /* [vocab_size], borrowed until the next call on the session. */
 SMOE_API const float *smoe_session_logits(const smoe_session *session);
-/* Drops the timeline and computes ids from position 0, handing each row of logits to fn in order. */
+/* Drops the timeline and computes ids from position 0, handing each row of logits to fn in order.
+ */
 typedef bool (*smoe_logits_fn)(void *user, size_t position_tok, const float *logits);
 SMOE_API int smoe_session_score(smoe_session *session, const int32_t *ids, size_t n_id,
                                 smoe_logits_fn fn, void *user, smoe_error *err) SMOE_MUST_USE;

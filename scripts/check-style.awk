@@ -21,7 +21,7 @@ function find(line, reason) {
 
 function kind_of(name, first) {
     if (name ~ /\.(c|h|inc)$/) return "c"
-    if (name ~ /\.py$/) return "py"
+    if (name ~ /\.py$/ || first ~ /^#!.*python/) return "py"
     if (name ~ /\.awk$/ || name ~ /(^|\/)Makefile$/) return "hash"
     if (name ~ /\.sh$/ || first ~ /^#!/) return "sh"
     if (name ~ /\.wgsl$/) return "wgsl"

@@ -31,8 +31,8 @@ static size_t type_row_bytes(dtype type, int32_t n_col) {
     }
 }
 
-/* Random bytes with sane scales, padding and all: n_row rows that end at an unmapped page, pad bytes
- * between them. */
+/* Random bytes with sane scales, padding and all: n_row rows that end at an unmapped page, pad
+ * bytes between them. */
 static uint8_t *random_weights(dtype type, int32_t n_row, int32_t n_col, size_t pad) {
     size_t row_bytes = type_row_bytes(type, n_col);
     uint8_t *w = test_guarded(row_bytes * (size_t)n_row + pad * (size_t)(n_row - 1));

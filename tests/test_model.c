@@ -354,9 +354,10 @@ static const char *spec_refusal(const char *from, const char *to) {
     CHECK_OK(spec_to_json(&s, &json, &err));
     const char *text = json_object_to_json_string_ext(json, JSON_C_TO_STRING_PLAIN);
     const char *at = strstr(text, from);
-    char *bad = malloc(strlen(text) + strlen(to) + 1);
+    size_t room = strlen(text) + strlen(to) + 1;
+    char *bad = malloc(room);
     CHECK(at && bad);
-    sprintf(bad, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    snprintf(bad, room, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
     json_object_put(json);
     json = parse(bad);
     err.text[0] = '\0';

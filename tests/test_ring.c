@@ -5,17 +5,18 @@
 
 static smoe_error err;
 
-static int32_t evicted[64];
+static uint64_t evicted_stamp[64];
 static int32_t n_evicted;
 
 static void note_eviction(void *user, int32_t block) {
-    (void)user;
-    evicted[n_evicted++] = block;
+    const ring *r = user;
+    evicted_stamp[n_evicted] = r->block[block].stamp;
+    n_evicted++;
 }
 
 static int32_t take(ring *r, int32_t pages) {
     n_evicted = 0;
-    int32_t id = ring_take(r, (uint64_t)pages * 4096, UINT64_MAX, note_eviction, NULL);
+    int32_t id = ring_take(r, (uint64_t)pages * 4096, UINT64_MAX, note_eviction, r);
     CHECK(ring_is_sound(r));
     return id;
 }
@@ -59,9 +60,66 @@ TEST(ring_spares_what_is_too_young) {
         id[i] = take(&r, 1);
         ring_keep(&r, id[i]);
     }
-    CHECK_INT(ring_take(&r, 4096, 0, note_eviction, NULL), -1);
-    CHECK_INT(ring_take(&r, 3 * 4096, 2, note_eviction, NULL), -1);
-    CHECK_INT(ring_take(&r, 2 * 4096, 2, note_eviction, NULL), id[0]);
+    CHECK_INT(ring_take(&r, 4096, 0, note_eviction, &r), -1);
+    CHECK_INT(ring_take(&r, 3 * 4096, 2, note_eviction, &r), -1);
+    CHECK_INT(ring_take(&r, 2 * 4096, 2, note_eviction, &r), id[0]);
     CHECK(ring_is_sound(&r));
     ring_close(&r);
+}
+
+/* The least possible youngest stamp among the blocks of a run that holds bytes, by trying all. */
+static uint64_t best_run(const ring *r, uint64_t bytes) {
+    uint64_t best = UINT64_MAX;
+    for (int32_t start = r->first; start >= 0; start = r->block[start].after) {
+        uint64_t span = 0, youngest = 0;
+        for (int32_t i = start; i >= 0 && span < bytes; i = r->block[i].after) {
+            const ring_block *b = &r->block[i];
+            if (b->state == RING_HELD) {
+                break;
+            }
+            span += b->bytes;
+            youngest = b->state == RING_KEPT && b->stamp > youngest ? b->stamp : youngest;
+        }
+        best = span >= bytes && youngest < best ? youngest : best;
+    }
+    return best;
+}
+
+/* When no single old block makes room, the run given up is the oldest there is. */
+TEST(ring_finds_the_oldest_run) {
+    enum { N = 60 };
+    ring r;
+    int32_t n_run = 0;
+    for (int32_t round = 0; round < 300; round++) {
+        int32_t id[N], n = 0;
+        CHECK_OK(ring_open(&r, 100 * 4096, N, &err));
+        while (n < N && (id[n] = take(&r, 1 + (int32_t)(test_rand() % 3))) >= 0) {
+            n++;
+        }
+        for (int32_t i = 0; i < n; i++) {
+            int32_t j = (int32_t)(test_rand() % (unsigned)(i + 1)), other = id[j];
+            id[j] = id[i];
+            id[i] = other;
+        }
+        for (int32_t i = 0; i < n; i++) {
+            uint64_t what = test_rand() % 8;
+            if (what == 0) {
+                ring_drop(&r, id[i]);
+            } else if (what > 1) {
+                ring_keep(&r, id[i]);
+            }
+        }
+        uint64_t want = best_run(&r, 9 * 4096);
+        int32_t got = take(&r, 9);
+        CHECK((got >= 0) == (want != UINT64_MAX));
+        uint64_t youngest = 0;
+        for (int32_t i = 0; i < n_evicted; i++) {
+            uint64_t stamp = evicted_stamp[i];
+            youngest = stamp > youngest ? stamp : youngest;
+        }
+        n_run += n_evicted > 1;
+        CHECK(n_evicted < 2 || youngest == want);
+        ring_close(&r);
+    }
+    CHECK(n_run > 100);
 }

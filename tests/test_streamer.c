@@ -452,6 +452,51 @@ TEST(streamer_bets_never_delay_a_demand) {
     close_all(s);
 }
 
+TEST(streamer_bets_start_behind_the_demand) {
+    make_small();
+    streamer *s = open_faulty(streamer_ring_full(&fx.source));
+    faulty.only_waiting = true;
+    streamer_demand(s, 0, (const int32_t[]){0, 1, 2, 3, 4}, 5); /* depth 4 */
+    BET(s, 1, 6);
+    streamer_item items[8];
+    int32_t n = 0, total = 0;
+    while (total < 5) {
+        CHECK(first_read(1, 6) < 0 || first_read(0, 4) >= 0);
+        CHECK_OK(streamer_next(s, items + total, 8 - total, &n, &err));
+        total += n;
+    }
+    CHECK(first_read(1, 6) > first_read(0, 4)); /* without a poll */
+    close_all(s);
+}
+
+TEST(streamer_bets_wait_for_a_demand_without_space) {
+    make_paged(1, 4096);
+    for (int32_t e = 0; e < 4; e++) { /* layer 1's experts shrink to a page */
+        expert_ref *ref = &fx.expert[4 + e];
+        ref->has_checksum = false;
+        ref->ext[0].bytes = 300;
+        for (int32_t p = 0; p < PART_COUNT; p++) {
+            ref->part[p].bytes = 100;
+            ref->part[p].at_bytes = (uint64_t)p * 100;
+        }
+    }
+    streamer *s = open_faulty(streamer_ring_floor(&fx.source)); /* 7 pages and 1 */
+    streamer_item item;
+    int32_t n;
+    streamer_demand(s, 0, (const int32_t[]){0, 1}, 2);
+    CHECK_OK(streamer_next(s, &item, 1, &n, &err));
+    BET(s, 1, 3); /* would fit beside the item held, expert 1 does not */
+    streamer_poll(s);
+    CHECK_INT(faulty_logged(), 1);
+    streamer_release(s, &item);
+    CHECK_OK(streamer_next(s, &item, 1, &n, &err));
+    CHECK_INT(n, 1);
+    streamer_release(s, &item);
+    USE(s, 1, 3);
+    check_counted(s);
+    close_all(s);
+}
+
 TEST(streamer_demanded_bet_is_promoted) {
     make_fixture(&(fixture_config){
         .n_moe = 2, .n_expert = 4, .n_used = 2, .n_ext = 1, .min_bytes = 30000, .align = 4096});

@@ -32,7 +32,8 @@ static void clean_copy(char *out, size_t out_bytes, const char *text) {
     out[o] = '\0';
 }
 
-static int set_v(smoe_error *err, int code, const char *format, va_list args) {
+__attribute__((format(printf, 3, 0))) static int set_v(smoe_error *err, int code,
+                                                       const char *format, va_list args) {
     if (!err) {
         return code;
     }

@@ -24,12 +24,7 @@ const char *format_bytes(char out[24], uint64_t bytes) {
         v /= 1024;
         u++;
     }
-    const char *form = u == 0 || v >= 100 ? "%.0f %s" : "%.1f %s";
-    if (u > 0 && v >= 10 && v < 100) {
-        form = "%.1f %s";
-    } else if (u > 0 && v < 10) {
-        form = "%.2f %s";
-    }
-    snprintf(out, 24, form, v, unit[u]);
+    int decimals = u == 0 || v >= 100 ? 0 : v >= 10 ? 1 : 2;
+    snprintf(out, 24, "%.*f %s", decimals, v, unit[u]);
     return out;
 }

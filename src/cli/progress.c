@@ -17,8 +17,8 @@ static void print_left(char out[32], const smoe_progress *p) {
     } else if (rate <= 0) {
         snprintf(out, 32, "--");
     } else if (left_s >= 3600) {
-        snprintf(out, 32, "%.0f h %02.0f min left", (double)(int)(left_s / 3600),
-                 (double)((int)left_s % 3600 / 60));
+        long minutes = (long)(left_s / 60);
+        snprintf(out, 32, "%ld h %02ld min left", minutes / 60, minutes % 60);
     } else if (left_s >= 60) {
         snprintf(out, 32, "%d min %02d s left", (int)left_s / 60, (int)left_s % 60);
     } else {

@@ -67,8 +67,8 @@ static uint64_t default_ceiling(const machine_memory *m) {
     return m->process_bytes + usable;
 }
 
-/* The longest chunk whose scratch takes at most a quarter of what scratch and ring share, and leaves
- * the ring its floor. */
+/* The longest chunk whose scratch takes at most a quarter of what scratch and ring share, and
+ * leaves the ring its floor. */
 static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64_t shared_bytes,
                             uint64_t floor_bytes) {
     int32_t chunk = CHUNK_DEFAULT_TOK < o->context_tok ? CHUNK_DEFAULT_TOK : o->context_tok;

@@ -148,7 +148,8 @@ static float relative(const sampler *s, int32_t id, float max) {
     return expf((s->logit[id] - max) / s->options.temperature);
 }
 
-/* Whether top-p is a share of the top k alone, so that the list can be cut only once it is whole. */
+/* Whether top-p is a share of the top k alone, so that the list can be cut only once it is whole.
+ */
 static bool cuts_later(const sampler *s) {
     return s->options.top_p < 1 && s->options.top_k > 0 && s->options.top_k < s->n_vocab;
 }

@@ -190,12 +190,12 @@ static int score_rows(smoe_session *s, int32_t take, smoe_logits_fn fn, void *us
                       smoe_error *err) {
     const scratch *sc = &s->model->exec.s;
     size_t vocab = (size_t)s->model->source->spec.vocab_size;
-    int32_t first_pos = s->n_id - take;
+    size_t first_pos = (size_t)s->n_id - (size_t)take;
     for (int32_t done = 0; done < take;) {
         int32_t n = take - done < sc->logit_rows ? take - done : sc->logit_rows;
         forward_head(s->model, done, n, sc->logits);
         for (int32_t i = 0; i < n; i++) {
-            if (fn(user, (size_t)(first_pos + done + i), sc->logits + (size_t)i * vocab)) {
+            if (fn(user, first_pos + (size_t)done + (size_t)i, sc->logits + (size_t)i * vocab)) {
                 return err_set(err, SMOE_ERR_CANCELLED, "cancelled");
             }
         }

@@ -1,8 +1,8 @@
 /* The safetensors container: little-endian u64 header length, a JSON header, raw row-major data.
  *
  * Reading is split in two: a parser over bytes that never touches a file, and an opener that reads
- * a file's header (never its data). Both hold a file to the whole format: strict JSON, unique names,
- * shapes that match their byte ranges, ranges that cover the data without holes or overlaps.
+ * a file's header (never its data). Both hold a file to the whole format: strict JSON, unique
+ * names, shapes that match their byte ranges, ranges that cover the data without holes or overlaps.
  */
 #ifndef SMOE_FORMATS_SAFETENSORS_H
 #define SMOE_FORMATS_SAFETENSORS_H

@@ -1,4 +1,5 @@
-/* The vault container, version 1: its header as bytes and as structs. docs/format.md has the layout.
+/* The vault container, version 1: its header as bytes and as structs. docs/format.md has the
+ * layout.
  *
  * Reading is split in two: a parser over bytes that never touches a file, and vault_read, which
  * reads a file's header (never its records). The parser holds a header to everything that version 1

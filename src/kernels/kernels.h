@@ -5,8 +5,8 @@
  *
  * Batch invariance is part of every contract here: output element (token t, row r) is computed by
  * the same operations in the same order whatever n_tok is, whatever rows are computed beside it,
- * and wherever the pointers are aligned. So splitting rows or tokens over calls never changes a bit.
- * Variants may differ from one another in the last bits.
+ * and wherever the pointers are aligned. So splitting rows or tokens over calls never changes a
+ * bit. Variants may differ from one another in the last bits.
  *
  * Weight pointers come straight from files: they may have any byte alignment. Activations and
  * outputs are 64-byte aligned at row 0. Nothing reads past the last block of a row.

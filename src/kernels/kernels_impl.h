@@ -14,8 +14,8 @@ void kernels_fill_avx512(kernels *k); /* over avx2's; needs CPU_AVX512 and CPU_A
 /* Below this, 127 / max|x| is not a float: such a block of activations counts as zeros. */
 #define ACT_TINY 0x1p-120f
 
-/* mm_f32 sums over chunks of so many columns, so that a few dequantised rows fit the stack and L1: a
- * chunk's sum is added to y before the next begins. A multiple of every block and vector size. */
+/* mm_f32 sums over chunks of so many columns, so that a few dequantised rows fit the stack and L1:
+ * a chunk's sum is added to y before the next begins. A multiple of every block and vector size. */
 enum { MM_CHUNK = 1024 };
 
 static inline const uint8_t *weight_row(const void *w, size_t row_bytes, int32_t r) {

@@ -40,7 +40,7 @@ int kernels_select(const kernels **out, const char *isa, smoe_error *err) {
             *out = kernels_variant(i);
         }
     }
-    if (*out) {
+    if (*out || !isa) {
         return SMOE_OK;
     }
     bool known = strcmp(isa, "avx2") == 0 || strcmp(isa, "avx512") == 0;

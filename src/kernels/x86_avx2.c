@@ -56,20 +56,36 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
 
 #include "kernels/x86_float.h"
 
-/* ---- int8 template: signed by signed, as |w| times a with w's sign; two products of at most
- * 128 * 127 fit 16 bits, so vpmaddubsw never saturates. Q4's codebook, which starts at -64 and spans
- * 127, is read with 64 added instead, which saves taking |w|. */
+/* ---- int8 template. vpmaddubsw adds two products of unsigned and signed bytes in 16 bits. For Q8
+ * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64
+ * to 63, so their weights are read with 64 added and 64 times the activations is taken off again.
+ */
 
-enum { INT8_ROWS = 4, INT8_PREFILL_ROWS = 1, INT8_TOKENS = 8 };
+enum { INT8_PREFILL_ROWS = 1 };
 
-#define bias_of(w, kind) ((kind) == KIND_Q4 ? _mm256_add_epi8(w, _mm256_set1_epi8(64)) : (w))
-#define fix_of(a, kind)                                                                            \
-    ((kind) == KIND_Q4 ? _mm256_maddubs_epi16(_mm256_set1_epi8(64), a) : _mm256_setzero_si256())
-#define dot_of(w, a, fix, kind)                                                                    \
-    _mm256_madd_epi16((kind) == KIND_Q4 ? _mm256_sub_epi16(_mm256_maddubs_epi16(w, a), fix)        \
-                                        : _mm256_maddubs_epi16(_mm256_abs_epi8(w),                 \
-                                                               _mm256_sign_epi8(a, w)),            \
-                      _mm256_set1_epi16(1))
+ALWAYS_INLINE __m256i bias_of(__m256i w, enum int8_kind kind) {
+    return kind == KIND_Q8 ? w : _mm256_add_epi8(w, _mm256_set1_epi8(64));
+}
+
+ALWAYS_INLINE __m256i fix_of(__m256i a, enum int8_kind kind) {
+    return kind == KIND_Q8 ? a : _mm256_maddubs_epi16(_mm256_set1_epi8(64), a);
+}
+
+/* The run scales as integers: eight 16-bit lanes of the half's first run, eight of its second. */
+ALWAYS_INLINE void set_scales(weights_32 *out, __m256 d, const q2_meta *m, int half) {
+    const int zero_above = 0x8000;
+    __m128i first = _mm_set1_epi16((int16_t)(zero_above | (8 * half)));
+    __m128i second = _mm_set1_epi16((int16_t)(zero_above | (8 * half + 4)));
+    out->run = _mm256_shuffle_epi8(m->scale, _mm256_setr_m128i(first, second));
+    out->scale = d;
+}
+
+ALWAYS_INLINE __m256i dot_of(const weights_32 *w, __m256i a, __m256i fix, enum int8_kind kind) {
+    __m256i pairs = kind == KIND_Q8
+                        ? _mm256_maddubs_epi16(_mm256_abs_epi8(w->w), _mm256_sign_epi8(a, w->w))
+                        : _mm256_sub_epi16(_mm256_maddubs_epi16(w->w, a), fix);
+    return _mm256_madd_epi16(pairs, kind == KIND_Q2 ? w->run : _mm256_set1_epi16(1));
+}
 
 #include "kernels/x86_int8.h"
 
@@ -107,8 +123,8 @@ static void quantize_block(const float *x, act_q8 *out) {
     __m256i lanes = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
     lanes = _mm256_hadd_epi32(lanes, lanes);
     lanes = _mm256_hadd_epi32(lanes, lanes);
-    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]),
-                                       _mm256_packs_epi32(q[2], q[3]));
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     out->d = largest / 127.0f;
     out->sum = _mm_cvtsi128_si32(_mm256_castsi256_si128(lanes)) +
@@ -154,9 +170,9 @@ static void rms_norm(const float *x, const float *w, float eps, int32_t n, float
     }
 }
 
-/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite), Taylor's
- * polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be subnormal. NaN
- * stays NaN. */
+/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
+ * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
+ * subnormal. NaN stays NaN. */
 static __m256 exp_8(__m256 x) {
     x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
     x = _mm256_min_ps(_mm256_set1_ps(89.0f), x);
@@ -189,8 +205,8 @@ static void silu_mul(const float *gate, const float *up, int32_t n, float *out) 
         _mm256_storeu_ps(out + i, silu_8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
     }
     if (i < n) {
-        vec_store_part(out + i, silu_8(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)),
-                       n - i);
+        vec_store_part(out + i,
+                       silu_8(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)), n - i);
     }
 }
 
@@ -220,7 +236,8 @@ static void add_scaled(float *y, float a, const float *x, int32_t n) {
         _mm256_storeu_ps(y + i, v);
     }
     if (i < n) {
-        __m256 v = _mm256_fmadd_ps(factor, vec_load_part(x + i, n - i), vec_load_part(y + i, n - i));
+        __m256 v =
+            _mm256_fmadd_ps(factor, vec_load_part(x + i, n - i), vec_load_part(y + i, n - i));
         vec_store_part(y + i, v, n - i);
     }
 }
@@ -244,7 +261,6 @@ void kernels_fill_avx2(kernels *k) {
     k->mm_q8[DT_Q4] = mm_q8_q4;
     k->mm_q8[DT_Q2] = mm_q8_q2;
     k->quantize_act = quantize_act;
-    k->dequant_row[DT_F32] = dequant_f32;
     k->dequant_row[DT_F16] = dequant_f16;
     k->dequant_row[DT_BF16] = dequant_bf16;
     k->dequant_row[DT_Q8] = dequant_q8;

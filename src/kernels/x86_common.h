@@ -40,6 +40,15 @@ ALWAYS_INLINE float sum_lanes(__m256 a) {
 
 /* ---- block types: 32 weights as bytes in order */
 
+enum int8_kind { KIND_Q8, KIND_Q4, KIND_Q2 };
+
+/* 32 weights ready for int8 dot products. */
+typedef struct weights_32 {
+    __m256i w;
+    __m256i run;  /* Q2 on AVX2: the run scales */
+    __m256 scale; /* what the integer sums are multiplied by */
+} weights_32;
+
 ALWAYS_INLINE __m256i q4_index(const block_q4 *b) {
     __m256i both = _mm256_broadcastsi128_si256(load_128(b->q));
     __m256i moved = _mm256_srlv_epi32(both, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
@@ -62,8 +71,7 @@ ALWAYS_INLINE q2_meta q2_read_meta(const block_q2 *b) {
     __m256i runs = _mm256_srlv_epi32(_mm256_set1_epi32((int)bits),
                                      _mm256_setr_epi32(8, 14, 20, 26, 8, 14, 20, 26));
     q2_meta m;
-    m.scale = _mm256_add_epi32(_mm256_and_si256(runs, _mm256_set1_epi32(15)),
-                               _mm256_set1_epi32(1));
+    m.scale = _mm256_add_epi32(_mm256_and_si256(runs, _mm256_set1_epi32(15)), _mm256_set1_epi32(1));
     m.codebook = _mm256_and_si256(_mm256_srli_epi32(runs, 2), _mm256_set1_epi32(12));
     return m;
 }
@@ -161,10 +169,6 @@ static void dequant_q4(const void *w, int32_t n_col, float *out) {
 
 static void dequant_q2(const void *w, int32_t n_col, float *out) {
     dequant_blocks(dequant_block_q2, 64, sizeof(block_q2), w, n_col, out);
-}
-
-static void dequant_f32(const void *w, int32_t n_col, float *out) {
-    memcpy(out, w, (size_t)n_col * sizeof *out);
 }
 
 static void dequant_f16(const void *w, int32_t n_col, float *out) {

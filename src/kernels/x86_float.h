@@ -44,14 +44,14 @@ ALWAYS_INLINE void float_tile(enum float_kind kind, int n_row, int n_tok, bool f
     }
     int32_t c = 0;
     for (; c + VEC_LANES <= n; c += VEC_LANES) {
-        vecf weights[FLOAT_ROWS];
-        for (int r = 0; r < n_row; r++) {
-            weights[r] = load_weights(kind, row[r] + (size_t)c * bytes);
-        }
+        vecf act[FLOAT_TOKENS]; /* 4 * 3 sums, 3 activations and a weight: just sixteen registers */
         for (int t = 0; t < n_tok; t++) {
-            vecf act = vec_load(x + x_stride * (size_t)t + c);
-            for (int r = 0; r < n_row; r++) {
-                acc[t][r] = vec_fma(weights[r], act, acc[t][r]);
+            act[t] = vec_load(x + x_stride * (size_t)t + c);
+        }
+        for (int r = 0; r < n_row; r++) {
+            vecf weights = load_weights(kind, row[r] + (size_t)c * bytes);
+            for (int t = 0; t < n_tok; t++) {
+                acc[t][r] = vec_fma(weights, act[t], acc[t][r]);
             }
         }
     }
@@ -75,84 +75,100 @@ ALWAYS_INLINE void float_tile(enum float_kind kind, int n_row, int n_tok, bool f
     }
 }
 
-/* One chunk of n_row rows (FLOAT_ROWS or 1) against all tokens. */
-ALWAYS_INLINE void float_chunk(enum float_kind kind, int n_row, bool first, float *y,
-                               size_t y_stride, const uint8_t *w, size_t w_row_bytes, int32_t n,
-                               const float *x, size_t x_stride, int32_t n_tok) {
-    int32_t t = 0;
-    for (; t + FLOAT_TOKENS <= n_tok; t += FLOAT_TOKENS) {
-        float_tile(kind, n_row, FLOAT_TOKENS, first, y + y_stride * (size_t)t, y_stride, w,
-                   w_row_bytes, n, x + x_stride * (size_t)t, x_stride);
+/* One chunk of rows against all tokens: FLOAT_ROWS rows, or one. Functions of their own, since all
+ * types that are dequantised first share those of floats. */
+typedef void float_chunk_fn(bool first, float *y, size_t y_stride, const uint8_t *w,
+                            size_t w_row_bytes, int32_t n, const float *x, size_t x_stride,
+                            int32_t n_tok);
+
+#define FLOAT_TILES(kind, n_row, tokens)                                                           \
+    for (; n_tok >= (tokens); n_tok -= (tokens)) {                                                 \
+        float_tile(kind, n_row, tokens, first, y, y_stride, w, w_row_bytes, n, x, x_stride);       \
+        y += y_stride * (tokens);                                                                  \
+        x += x_stride * (tokens);                                                                  \
     }
-    for (; t < n_tok; t++) {
-        float_tile(kind, n_row, 1, first, y + y_stride * (size_t)t, y_stride, w, w_row_bytes, n,
-                   x + x_stride * (size_t)t, x_stride);
+#define FLOAT_CHUNK(name, kind, n_row)                                                             \
+    static __attribute__((noinline)) void name(bool first, float *y, size_t y_stride,              \
+                                               const uint8_t *w, size_t w_row_bytes, int32_t n,    \
+                                               const float *x, size_t x_stride, int32_t n_tok) {   \
+        FLOAT_TILES(kind, n_row, FLOAT_TOKENS)                                                     \
+        FLOAT_TILES(kind, n_row, 2)                                                                \
+        FLOAT_TILES(kind, n_row, 1)                                                                \
     }
-}
+FLOAT_CHUNK(chunk_rows_f32, KIND_F32, FLOAT_ROWS)
+FLOAT_CHUNK(chunk_row_f32, KIND_F32, 1)
+FLOAT_CHUNK(chunk_rows_f16, KIND_F16, FLOAT_ROWS)
+FLOAT_CHUNK(chunk_row_f16, KIND_F16, 1)
+FLOAT_CHUNK(chunk_rows_bf16, KIND_BF16, FLOAT_ROWS)
+FLOAT_CHUNK(chunk_row_bf16, KIND_BF16, 1)
 
 typedef void dequant_fn(const void *w, int32_t n_col, float *out);
 
-/* Rows whose type float_tile reads itself: from memory as they are while tokens are few, or turned
- * into floats once for many. Dequantising is exact, so the sums are the same bits either way. */
-ALWAYS_INLINE void float_rows(enum float_kind kind, dequant_fn *dequant, size_t chunk_bytes,
-                              int n_row, float *y, size_t y_stride, const uint8_t *w,
-                              size_t w_row_bytes, int32_t n_col, const float *x, size_t x_stride,
-                              int32_t n_tok) {
+/* How a type's rows are read: dequantised once for all tokens, or with dequant NULL as they are.
+ * Dequantising is exact, so the sums are the same bits either way. */
+typedef struct float_reader {
+    dequant_fn *dequant;
+    size_t chunk_bytes; /* of MM_CHUNK weights */
+    float_chunk_fn *rows;
+    float_chunk_fn *row;
+} float_reader;
+
+static void float_rows(const float_reader *f, int n_row, float *y, size_t y_stride,
+                       const uint8_t *w, size_t w_row_bytes, int32_t n_col, const float *x,
+                       size_t x_stride, int32_t n_tok) {
     float buf[FLOAT_ROWS * MM_CHUNK] __attribute__((aligned(64)));
-    for (int32_t c = 0; c < n_col; c += MM_CHUNK, w += chunk_bytes) {
+    float_chunk_fn *chunk = n_row == FLOAT_ROWS ? f->rows : f->row;
+    for (int32_t c = 0; c < n_col; c += MM_CHUNK, w += f->chunk_bytes) {
         int32_t n = n_col - c < MM_CHUNK ? n_col - c : MM_CHUNK;
-        if (dequant) {
-            for (int r = 0; r < n_row; r++) {
-                dequant(w + w_row_bytes * (size_t)r, n, buf + r * MM_CHUNK);
-            }
-            float_chunk(KIND_F32, n_row, c == 0, y, y_stride, (const uint8_t *)buf,
-                        MM_CHUNK * sizeof *buf, n, x + c, x_stride, n_tok);
-        } else {
-            float_chunk(kind, n_row, c == 0, y, y_stride, w, w_row_bytes, n, x + c, x_stride,
-                        n_tok);
+        if (!f->dequant) {
+            chunk(c == 0, y, y_stride, w, w_row_bytes, n, x + c, x_stride, n_tok);
+            continue;
         }
+        for (int r = 0; r < n_row; r++) {
+            f->dequant(w + w_row_bytes * (size_t)r, n, buf + r * MM_CHUNK);
+        }
+        chunk(c == 0, y, y_stride, (const uint8_t *)buf, MM_CHUNK * sizeof *buf, n, x + c, x_stride,
+              n_tok);
     }
 }
 
-ALWAYS_INLINE void mm_float(enum float_kind kind, dequant_fn *dequant, size_t chunk_bytes, float *y,
-                            size_t y_stride, const uint8_t *w, size_t w_row_bytes, int32_t n_row,
-                            int32_t n_col, const float *x, size_t x_stride, int32_t n_tok) {
+static void mm_float(const float_reader *f, float *y, size_t y_stride, const uint8_t *w,
+                     size_t w_row_bytes, int32_t n_row, int32_t n_col, const float *x,
+                     size_t x_stride, int32_t n_tok) {
     int32_t r = 0;
     for (; r + FLOAT_ROWS <= n_row; r += FLOAT_ROWS) {
-        float_rows(kind, dequant, chunk_bytes, FLOAT_ROWS, y + r, y_stride,
-                   w + w_row_bytes * (size_t)r, w_row_bytes, n_col, x, x_stride, n_tok);
+        float_rows(f, FLOAT_ROWS, y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_col,
+                   x, x_stride, n_tok);
     }
     for (; r < n_row; r++) {
-        float_rows(kind, dequant, chunk_bytes, 1, y + r, y_stride, w + w_row_bytes * (size_t)r,
-                   w_row_bytes, n_col, x, x_stride, n_tok);
+        float_rows(f, 1, y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_col, x,
+                   x_stride, n_tok);
     }
 }
 
-#define MM_F32_HEAD(type)                                                                          \
+/* From this many tokens on, halves are turned into floats first. */
+enum { DEQUANT_TOKENS = 2 * FLOAT_TOKENS };
+
+#define READ_AS_IS(type, bytes)                                                                    \
+    { NULL, MM_CHUNK *(bytes), chunk_rows_##type, chunk_row_##type }
+#define READ_DEQUANTISED(type, bytes)                                                              \
+    { dequant_##type, bytes, chunk_rows_f32, chunk_row_f32 }
+#define MM_F32(type, few, many)                                                                    \
     static void mm_f32_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,        \
                               int32_t n_row, int32_t n_col, const void *x, size_t x_stride,        \
-                              int32_t n_tok)
-#define MM_F32_DIRECT(type, kind, bytes)                                                           \
-    MM_F32_HEAD(type) {                                                                            \
-        if (n_tok < 2 * FLOAT_TOKENS || (kind) == KIND_F32) {                                      \
-            mm_float(kind, NULL, MM_CHUNK * (bytes), y, y_stride, w, w_row_bytes, n_row, n_col, x, \
-                     x_stride, n_tok);                                                             \
-        } else {                                                                                   \
-            mm_float(kind, dequant_##type, MM_CHUNK * (bytes), y, y_stride, w, w_row_bytes, n_row, \
-                     n_col, x, x_stride, n_tok);                                                   \
-        }                                                                                          \
+                              int32_t n_tok) {                                                     \
+        static const float_reader reader[2] = {few, many};                                         \
+        mm_float(&reader[n_tok >= DEQUANT_TOKENS], y, y_stride, w, w_row_bytes, n_row, n_col, x,   \
+                 x_stride, n_tok);                                                                 \
     }
-#define MM_F32_BLOCKS(type, weights)                                                               \
-    MM_F32_HEAD(type) {                                                                            \
-        mm_float(KIND_F32, dequant_##type, MM_CHUNK / (weights) * sizeof(block_##type), y,         \
-                 y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n_tok);                      \
-    }
-MM_F32_DIRECT(f32, KIND_F32, 4)
-MM_F32_DIRECT(f16, KIND_F16, 2)
-MM_F32_DIRECT(bf16, KIND_BF16, 2)
-MM_F32_BLOCKS(q8, 32)
-MM_F32_BLOCKS(q4, 32)
-MM_F32_BLOCKS(q2, 64)
+MM_F32(f32, READ_AS_IS(f32, 4), READ_AS_IS(f32, 4))
+MM_F32(f16, READ_AS_IS(f16, 2), READ_DEQUANTISED(f16, MM_CHUNK * 2))
+MM_F32(bf16, READ_AS_IS(bf16, 2), READ_DEQUANTISED(bf16, MM_CHUNK * 2))
+#define MM_F32_BLOCKS(type, bytes)                                                                 \
+    MM_F32(type, READ_DEQUANTISED(type, bytes), READ_DEQUANTISED(type, bytes))
+MM_F32_BLOCKS(q8, MM_CHUNK / 32 * sizeof(block_q8))
+MM_F32_BLOCKS(q4, MM_CHUNK / 32 * sizeof(block_q4))
+MM_F32_BLOCKS(q2, MM_CHUNK / 64 * sizeof(block_q2))
 
 /* ---- attention over cached rows */
 

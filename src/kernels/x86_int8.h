@@ -1,9 +1,9 @@
 /* Private to kernels/: matrix products of quantised weights with act_q8, a template for the AVX2
  * and AVX-512 files. The includer defines, before including this:
- *   INT8_ROWS                rows side by side with one token
- *   INT8_PREFILL_ROWS        rows (INT8_ROWS at most) side by side with INT8_TOKENS tokens
+ *   INT8_PREFILL_ROWS        rows side by side with eight tokens
  *   bias_of(w, kind)         weight bytes as dot_of wants them
  *   fix_of(a, kind)          what undoes the bias for a block of activations
+ *   set_scales(out, d, meta, half)  the scales of a Q2 block's half
  *   dot_of(w, a, fix, kind)  eight int32 partial dot products of 32 weights and activations
  *
  * For each output element, each block adds dot * (d_weight * d_act) to eight float lanes by one
@@ -14,13 +14,7 @@
 
 #include "kernels/x86_common.h"
 
-/* 32 weights ready for dot products, and their scale in each lane. */
-typedef struct weights_32 {
-    __m256i w;
-    __m256 scale;
-} weights_32;
-
-enum int8_kind { KIND_Q8, KIND_Q4, KIND_Q2 };
+enum { INT8_ROWS = 4, INT8_TOKENS = 8 }; /* at most, in one tile */
 
 /* Both halves of a Q2 block; other types fill only out[0]. */
 ALWAYS_INLINE void unpack(enum int8_kind kind, const uint8_t *p, weights_32 *out) {
@@ -37,7 +31,7 @@ ALWAYS_INLINE void unpack(enum int8_kind kind, const uint8_t *p, weights_32 *out
         __m256 d = scale_f16(&b->d);
         q2_meta m = q2_read_meta(b);
         for (int half = 0; half < 2; half++) {
-            out[half].scale = _mm256_mul_ps(d, q2_scales(&m, half));
+            set_scales(&out[half], d, &m, half);
             out[half].w = q2_values(b, &m, half, bias_of(q2_codebooks(), KIND_Q2));
         }
     }
@@ -58,7 +52,7 @@ ALWAYS_INLINE void add_block(enum int8_kind kind, int n_row, int n_tok, const ui
             __m256i fix = fix_of(a, kind);
             __m256 d = _mm256_broadcast_ss(&block->d);
             for (int r = 0; r < n_row; r++) {
-                __m256 dot = _mm256_cvtepi32_ps(dot_of(w[r][half].w, a, fix, kind));
+                __m256 dot = _mm256_cvtepi32_ps(dot_of(&w[r][half], a, fix, kind));
                 __m256 scale = _mm256_mul_ps(w[r][half].scale, d);
                 acc[r][t] = _mm256_fmadd_ps(dot, scale, acc[r][t]);
             }
@@ -84,7 +78,12 @@ ALWAYS_INLINE void int8_tile(enum int8_kind kind, int n_row, int n_tok, float *y
             act[t] = x + x_stride * (size_t)t;
         }
     }
+    const uint8_t *next = w + w_row_bytes * (size_t)n_row;
     for (size_t b = 0; b < (size_t)n_block; b++) {
+        /* Rows of 1 to 4 KiB end before the hardware has found its stride. */
+        for (int r = 0; r < n_row && n_tok == 1; r++, next += block_bytes) {
+            _mm_prefetch((const char *)next, _MM_HINT_T0);
+        }
         add_block(kind, n_row, n_tok, row, b * block_bytes, act, b * act_per_block, acc);
     }
     for (int r = 0; r < n_row; r++) {
@@ -94,37 +93,65 @@ ALWAYS_INLINE void int8_tile(enum int8_kind kind, int n_row, int n_tok, float *y
     }
 }
 
-/* All rows against n_tok tokens. */
-ALWAYS_INLINE void int8_rows(enum int8_kind kind, int rows_at_once, int n_tok, float *y,
-                             size_t y_stride, const uint8_t *w, size_t w_row_bytes, int32_t n_row,
-                             int32_t n_block, const act_q8 *x, size_t x_stride) {
-    int32_t r = 0;
-    for (; r + rows_at_once <= n_row; r += rows_at_once) {
-        int8_tile(kind, rows_at_once, n_tok, y + r, y_stride, w + w_row_bytes * (size_t)r,
-                  w_row_bytes, n_block, x, x_stride);
-    }
-    for (; r < n_row; r++) {
-        int8_tile(kind, 1, n_tok, y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes,
-                  n_block, x, x_stride);
+typedef void int8_tile_fn(float *y, size_t y_stride, const uint8_t *w, size_t w_row_bytes,
+                          int32_t n_block, const act_q8 *x, size_t x_stride);
+
+/* Tiles of n_tok tokens: with n_row rows, and with one for the rows left over. */
+typedef struct int8_tiles {
+    int32_t n_tok;
+    int32_t n_row;
+    int8_tile_fn *rows;
+    int8_tile_fn *row;
+} int8_tiles;
+
+static void mm_int8(const int8_tiles *tiles, float *y, size_t y_stride, const uint8_t *w,
+                    size_t w_row_bytes, int32_t n_row, int32_t n_block, const act_q8 *x,
+                    size_t x_stride, int32_t n_tok) {
+    while (n_tok > 0) {
+        while (n_tok < tiles->n_tok) {
+            tiles++;
+        }
+        int32_t r = 0;
+        for (; r + tiles->n_row <= n_row; r += tiles->n_row) {
+            tiles->rows(y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_block, x,
+                        x_stride);
+        }
+        for (; r < n_row; r++) {
+            tiles->row(y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_block, x,
+                       x_stride);
+        }
+        y += y_stride * (size_t)tiles->n_tok;
+        x += x_stride * (size_t)tiles->n_tok;
+        n_tok -= tiles->n_tok;
     }
 }
 
+#define INT8_TILE(name, kind, n_row, n_tok)                                                        \
+    static __attribute__((noinline)) void name(float *y, size_t y_stride, const uint8_t *w,        \
+                                               size_t w_row_bytes, int32_t n_block,                \
+                                               const act_q8 *x, size_t x_stride) {                 \
+        int8_tile(kind, n_row, n_tok, y, y_stride, w, w_row_bytes, n_block, x, x_stride);          \
+    }
 #define MM_Q8(type, kind, weights)                                                                 \
+    INT8_TILE(type##_full, kind, INT8_PREFILL_ROWS, INT8_TOKENS)                                   \
+    INT8_TILE(type##_1x8, kind, 1, INT8_TOKENS)                                                    \
+    INT8_TILE(type##_2x4, kind, 2, 4)                                                              \
+    INT8_TILE(type##_1x4, kind, 1, 4)                                                              \
+    INT8_TILE(type##_2x2, kind, 2, 2)                                                              \
+    INT8_TILE(type##_1x2, kind, 1, 2)                                                              \
+    INT8_TILE(type##_4x1, kind, 4, 1)                                                              \
+    INT8_TILE(type##_1x1, kind, 1, 1)                                                              \
     static void mm_q8_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,         \
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
                              int32_t n_tok) {                                                      \
-        int32_t n_block = (n_col + (weights)-1) / (weights);                                       \
-        const act_q8 *act = x;                                                                     \
-        for (; n_tok >= INT8_TOKENS; n_tok -= INT8_TOKENS) {                                       \
-            int8_rows(kind, INT8_PREFILL_ROWS, INT8_TOKENS, y, y_stride, w, w_row_bytes, n_row,    \
-                      n_block, act, x_stride);                                                     \
-            act += x_stride * INT8_TOKENS;                                                         \
-            y += y_stride * INT8_TOKENS;                                                           \
-        }                                                                                          \
-        for (; n_tok > 0; n_tok--, act += x_stride, y += y_stride) {                               \
-            int8_rows(kind, INT8_ROWS, 1, y, y_stride, w, w_row_bytes, n_row, n_block, act,        \
-                      x_stride);                                                                   \
-        }                                                                                          \
+        static const int8_tiles tiles[] = {                                                        \
+            {INT8_TOKENS, INT8_PREFILL_ROWS, type##_full, type##_1x8},                             \
+            {4, 2, type##_2x4, type##_1x4},                                                        \
+            {2, 2, type##_2x2, type##_1x2},                                                        \
+            {1, 4, type##_4x1, type##_1x1},                                                        \
+        };                                                                                         \
+        mm_int8(tiles, y, y_stride, w, w_row_bytes, n_row, (n_col + (weights)-1) / (weights), x,   \
+                x_stride, n_tok);                                                                  \
     }
 MM_Q8(q8, KIND_Q8, 32)
 MM_Q8(q4, KIND_Q4, 32)

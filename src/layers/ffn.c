@@ -70,7 +70,8 @@ static void route_task(void *job, int32_t tok, int32_t thread) {
                   e->s.weight + (size_t)tok * (size_t)ffn->n_expert_used);
 }
 
-/* Counting sort of (token, rank) pairs by expert: slots of an expert are adjacent, in token order. */
+/* Counting sort of (token, rank) pairs by expert: slots of an expert are adjacent, in token order.
+ */
 static int32_t assign_slots(const exec *e, const ffn_spec *ffn, int32_t n_tok) {
     const scratch *s = &e->s;
     int32_t k = ffn->n_expert_used;

@@ -30,7 +30,8 @@ typedef struct binder {
     smoe_error *err;
 } binder;
 
-/* Writes pattern with its numbers in place; a pattern that does not fit is cut and found nowhere. */
+/* Writes pattern with its numbers in place; a pattern that does not fit is cut and found nowhere.
+ */
 static void make_name(char out[NAME_BYTES], const wrapping *wrap, const char *pattern,
                       int32_t layer, int32_t expert) {
     static const char model[] = "model.", layer_mark[] = "{layer}", expert_mark[] = "{expert}";
@@ -77,6 +78,7 @@ static const wrapping *find_wrapping(const family *f, const tensor_table *table)
 static void shape_text(char *out, size_t out_bytes, const int64_t *shape, int32_t rank) {
     size_t n = 0;
     out[0] = '\0';
+    rank = rank < LIMIT_TENSOR_RANK ? rank : LIMIT_TENSOR_RANK;
     for (int32_t i = 0; i < rank && n < out_bytes; i++) {
         n += (size_t)snprintf(out + n, out_bytes - n, "%s%" PRId64, i ? ", " : "", shape[i]);
     }
@@ -85,7 +87,7 @@ static void shape_text(char *out, size_t out_bytes, const int64_t *shape, int32_
 static int check_shape(const binder *b, const tensor *t, role_shape want) {
     int64_t shape[2] = {want.rank == 1 ? want.n_col : want.n_row, want.n_col};
     bool same = t->rank == want.rank;
-    for (int32_t i = 0; same && i < want.rank; i++) {
+    for (int32_t i = 0; same && i < want.rank && i < 2; i++) {
         same = t->shape[i] == shape[i];
     }
     if (same) {

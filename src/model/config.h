@@ -43,7 +43,8 @@ int config_act(const config *c, act_kind *out, smoe_error *err);
 int config_experts(const config *c, int32_t *n_expert, int32_t *n_expert_used, smoe_error *err);
 /* A required whole number from 1 to max. */
 int config_need(const config *c, const char *key, int64_t max, int32_t *out, smoe_error *err);
-/* layer_types: sliding[i] for each of n_layer layers; *has_types says whether the field is there. */
+/* layer_types: sliding[i] for each of n_layer layers; *has_types says whether the field is there.
+ */
 int config_layer_types(const config *c, int32_t n_layer, bool *sliding, bool *has_types,
                        smoe_error *err);
 

@@ -10,7 +10,8 @@
 #include "model/spec.h"
 #include "text/assets.h"
 
-/* What a resident tensor is for. The scout file names tensors ROLE.weight, or layers.N.ROLE.weight. */
+/* What a resident tensor is for. The scout file names tensors ROLE.weight, or layers.N.ROLE.weight.
+ */
 typedef enum role {
     ROLE_EMBED,     /* [vocab_size, d_model] */
     ROLE_OUT_NORM,  /* [d_model] */
@@ -95,8 +96,8 @@ typedef struct source {
 int source_open(source **out, const char *path, smoe_error *err);
 void source_close(source *s);
 
-/* Only the text side of a folder, which may hold nothing else. *text must be empty; text_assets_free
- * also after failure. */
+/* Only the text side of a folder, which may hold nothing else. *text must be empty;
+ * text_assets_free also after failure. */
 int source_read_text(text_assets *text, const char *dir, smoe_error *err);
 
 static inline const expert_ref *source_expert(const source *s, int32_t moe_index, int32_t expert) {

@@ -1,9 +1,9 @@
 /* The journal of a job in progress: which units of work are on the drive, with their checksums.
  *
  * A job is a fixed list of units done in order, so the journal is a growing list of checksums, each
- * with a check of its own. A unit is committed only after its data is on the drive; an entry torn by
- * a crash fails its check and ends the list. The journal also locks the job: its file is held with
- * flock, which the system releases whatever becomes of the process.
+ * with a check of its own. A unit is committed only after its data is on the drive; an entry torn
+ * by a crash fails its check and ends the list. The journal also locks the job: its file is held
+ * with flock, which the system releases whatever becomes of the process.
  */
 #ifndef SMOE_SCULPTOR_JOURNAL_H
 #define SMOE_SCULPTOR_JOURNAL_H

@@ -122,6 +122,6 @@ void out_dir_of(char *out, const char *path) {
     memcpy(out, path, n);
     out[n] = '\0';
     if (n == 0) {
-        strcpy(out, slash ? "/" : ".");
+        memcpy(out, slash ? "/" : ".", 2);
     }
 }

@@ -1,11 +1,11 @@
 /* Quantisers of the block types; see quantise.h. Works block by block on the stack, allocates
  * nothing, and is called from any thread.
  *
- * With weights x, codebook values v (nearest to x / d) and a scale d, the squared error is
- * sum (x - d v)^2. For given v it is least at d = sum(x v) / sum(v^2), where it falls short of
- * sum(x^2) by sum(x v)^2 / sum(v^2). So a trial scale is judged by that gain, and then replaced by
- * the scale that attains it. Sums run in four fixed lanes of a vector type that the compiler maps to
- * whatever the machine has, each operation rounded as IEEE 754 says.
+ * With weights x, codebook values v (nearest to x / d) and a scale d, the squared error is sum (x -
+ * d v)^2. For given v it is least at d = sum(x v) / sum(v^2), where it falls short of sum(x^2) by
+ * sum(x v)^2 / sum(v^2). So a trial scale is judged by that gain, and then replaced by the scale
+ * that attains it. Sums run in four fixed lanes of a vector type that the compiler maps to whatever
+ * the machine has, each operation rounded as IEEE 754 says.
  */
 #include "sculptor/quantise.h"
 
@@ -50,26 +50,29 @@ typedef struct moments {
     float vv;
 } moments;
 
-/* n_step and n (a multiple of 16): constants where this is inlined. */
+/* Adds the step to v where x exceeds the threshold. */
+static inline vec4 climb(vec4 v, vec4 x, vec4 threshold, vec4 step) {
+    return v + (vec4)((mask4)(x > threshold) & (mask4)step);
+}
+
+/* n_step and n (a multiple of 16): constants where this is inlined. Sixteen weights at a time, in
+ * names rather than arrays so that they stay in registers at any optimisation level. */
 static inline __attribute__((always_inline)) moments measure(const steps *s, int32_t n_step,
                                                              const vec4 *x, int32_t n, float d) {
     vec4 inverse = splat(1.0f / d), xv = {0}, vv = {0};
-    for (int32_t i = 0; i < n / 4; i += 4) { /* four at once, so that steps are loaded once */
-        vec4 scaled[4], v[4];
-        for (int32_t k = 0; k < 4; k++) {
-            scaled[k] = x[i + k] * inverse;
-            v[k] = s->base;
-        }
+    for (int32_t i = 0; i < n / 4; i += 4) {
+        vec4 xa = x[i] * inverse, xb = x[i + 1] * inverse;
+        vec4 xc = x[i + 2] * inverse, xe = x[i + 3] * inverse;
+        vec4 a = s->base, b = a, c = a, e = a;
         for (int32_t j = 0; j < n_step; j++) {
-            mask4 step = (mask4)s->step[j];
-            for (int32_t k = 0; k < 4; k++) {
-                v[k] += (vec4)((mask4)(scaled[k] > s->threshold[j]) & step);
-            }
+            vec4 threshold = s->threshold[j], step = s->step[j];
+            a = climb(a, xa, threshold, step);
+            b = climb(b, xb, threshold, step);
+            c = climb(c, xc, threshold, step);
+            e = climb(e, xe, threshold, step);
         }
-        for (int32_t k = 0; k < 4; k++) {
-            xv += x[i + k] * v[k];
-            vv += v[k] * v[k];
-        }
+        xv += (x[i] * a + x[i + 1] * b) + (x[i + 2] * c + x[i + 3] * e);
+        vv += (a * a + b * b) + (c * c + e * e);
     }
     return (moments){sum4(xv), sum4(vv)};
 }
@@ -123,7 +126,7 @@ static bool quantise_q8(const float *x, block_q8 *out) {
 
 /* Shares of the covering scale that are tried: it pays to clip a block's largest weight when that
  * makes the steps of all others finer. */
-static const float Q4_SHARE[] = {0.65f, 0.72f, 0.79f, 0.86f, 0.93f, 1.0f, 1.07f};
+static const float Q4_SHARE[] = {0.68f, 0.77f, 0.86f, 0.95f, 1.04f};
 enum { N_Q4_SHARE = sizeof Q4_SHARE / sizeof *Q4_SHARE, REFITS = 2 };
 
 static float search_q4(const steps *s, const vec4 *x, float lowest, float highest) {
@@ -198,11 +201,15 @@ typedef struct block_choice {
     run_choice run[N_RUN];
 } block_choice;
 
-/* For each run and codebook the best scale of this sign, unbound by the stored form. Returns the
- * largest magnitude among the runs' best. */
-static float free_scales(const steps *book, const float *x, float sign,
-                         float scale[N_RUN][N_BOOK]) {
-    float largest = 0;
+/* Scales of one sign for each run and codebook as if they were stored exactly. */
+typedef struct free_fit {
+    float scale[N_RUN][N_BOOK]; /* 0 where none of this sign helps */
+    float largest;              /* magnitude of the largest among the runs' best */
+    float gain;                 /* of all runs, each with its best */
+} free_fit;
+
+static free_fit fit_freely(const steps *book, const float *x, float sign) {
+    free_fit f = {0};
     for (int32_t k = 0; k < N_RUN; k++) {
         float lowest, highest, run_gain = 0, run_scale = 0;
         vec4 v[RUN / 4];
@@ -210,22 +217,22 @@ static float free_scales(const steps *book, const float *x, float sign,
         range_of(x + RUN * k, RUN, &lowest, &highest);
         for (int32_t b = 0; b < N_BOOK; b++) {
             float cover = covering_scale(Q2_CODEBOOK[b], 3, lowest, highest, sign), best = 0;
-            scale[k][b] = 0;
             for (int32_t i = 0; cover != 0 && i < N_Q2_SHARE; i++) {
                 moments m = measure(&book[b], 3, v, RUN, Q2_SHARE[i] * cover);
                 if (m.xv * sign > 0 && gain_of(m) > best) {
                     best = gain_of(m);
-                    scale[k][b] = m.xv / m.vv;
+                    f.scale[k][b] = m.xv / m.vv;
                 }
             }
             if (best > run_gain) {
                 run_gain = best;
-                run_scale = fabsf(scale[k][b]);
+                run_scale = fabsf(f.scale[k][b]);
             }
         }
-        largest = run_scale > largest ? run_scale : largest;
+        f.largest = run_scale > f.largest ? run_scale : f.largest;
+        f.gain += run_gain;
     }
-    return largest;
+    return f;
 }
 
 static void try_run(const steps *book, const vec4 *v, float d, int32_t b, int32_t s,
@@ -243,15 +250,14 @@ static void try_run(const steps *book, const vec4 *v, float d, int32_t b, int32_
 
 /* Chooses each run's scale and codebook for a given d, looking at the two stored scales around each
  * free one. */
-static block_choice choose_runs(const steps *book, const float *x, float d,
-                                float scale[N_RUN][N_BOOK]) {
+static block_choice choose_runs(const steps *book, const float *x, float d, const free_fit *f) {
     block_choice c = {.d = d};
     for (int32_t k = 0; k < N_RUN; k++) {
         vec4 v[RUN / 4];
         memcpy(v, x + RUN * k, sizeof v);
         c.run[k].gain = -INFINITY;
         for (int32_t b = 0; b < N_BOOK; b++) {
-            float ratio = scale[k][b] / d;
+            float ratio = f->scale[k][b] / d;
             int32_t s = ratio >= N_SCALE ? N_SCALE - 1 : ratio <= 1 ? 0 : (int32_t)ratio - 1;
             try_run(book, v, d, b, s, &c.run[k]);
             try_run(book, v, d, b, s + 1, &c.run[k]);
@@ -278,10 +284,10 @@ static float to_stored(float d) {
 }
 
 static void keep_better(block_choice *best, const steps *book, const float *x, float d,
-                        float scale[N_RUN][N_BOOK]) {
+                        const free_fit *f) {
     d = to_stored(d);
     if (d != 0) {
-        block_choice c = choose_runs(book, x, d, scale);
+        block_choice c = choose_runs(book, x, d, f);
         if (best->d == 0 || c.gain > best->gain) {
             *best = c;
         }
@@ -315,20 +321,17 @@ static bool quantise_q2(const steps *book, const float *x, block_q2 *out) {
     if (highest > 127 * MAX_F16 || lowest < -127 * MAX_F16) {
         return false;
     }
+    /* The sign that would be better with exact scales, then d such that the largest run scale is
+     * one of the upper stored ones. */
+    free_fit plus = fit_freely(book, x, 1), minus = fit_freely(book, x, -1);
+    const free_fit *f = plus.gain >= minus.gain ? &plus : &minus;
+    float largest = f == &plus ? f->largest : -f->largest;
     block_choice best = {0};
-    for (float sign = 1; sign >= -1; sign -= 2) {
-        float scale[N_RUN][N_BOOK];
-        block_choice c = {0};
-        float largest = sign * free_scales(book, x, sign, scale);
-        for (int32_t steps_up = N_SCALE; steps_up > N_SCALE - 7; steps_up--) {
-            keep_better(&c, book, x, largest / (float)steps_up, scale);
-        }
-        for (int32_t i = 0; i < REFITS && c.d != 0; i++) {
-            keep_better(&c, book, x, refit_q2(&c), scale);
-        }
-        if (c.d != 0 && (best.d == 0 || c.gain > best.gain)) {
-            best = c;
-        }
+    for (int32_t s = N_SCALE; s > N_SCALE - 6; s--) {
+        keep_better(&best, book, x, largest / (float)s, f);
+    }
+    for (int32_t i = 0; i < REFITS && best.d != 0; i++) {
+        keep_better(&best, book, x, refit_q2(&best), f);
     }
     if (best.d != 0) {
         pack_q2(book, x, &best, out);

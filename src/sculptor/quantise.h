@@ -1,8 +1,8 @@
 /* Rows of floats into stored element and block types.
  *
  * Plain C without dispatch or fused operations: the same input gives the same bytes on every
- * machine, in every run. Q4 and Q2 search scales for the smallest squared error; docs/quantisation.md
- * says how, and what it gains.
+ * machine, in every run. Q4 and Q2 search scales for the smallest squared error;
+ * docs/quantisation.md says how, and what it gains.
  */
 #ifndef SMOE_SCULPTOR_QUANTISE_H
 #define SMOE_SCULPTOR_QUANTISE_H

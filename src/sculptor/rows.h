@@ -1,4 +1,5 @@
-/* Rows of a stored matrix, converted to another type: read in blocks, each block's rows in parallel.
+/* Rows of a stored matrix, converted to another type: read in blocks, each block's rows in
+ * parallel.
  *
  * Every row is converted alone, so the bytes do not depend on the number of threads or on where
  * blocks begin. Memory is two blocks and one row of floats a thread, whatever the matrix.
@@ -30,7 +31,8 @@ typedef struct rows {
 } rows;
 
 bool rows_can_read(dtype t);
-/* max_row_bytes: of the longest row, stored or converted. r is the caller's (rows_close), also after failure. */
+/* max_row_bytes: of the longest row, stored or converted. r is the caller's (rows_close), also
+ * after failure. */
 int rows_open(rows *r, const source *s, pool *p, uint64_t block_bytes, int32_t max_col,
               uint64_t max_row_bytes, smoe_error *err);
 void rows_close(rows *r);

@@ -58,12 +58,12 @@ int sculpt_paths_make(sculpt_paths *p, const char *vault_path, smoe_error *err) 
     memcpy(p->vault, vault_path, n + 1);
     vault_scout_path(p->scout, room, vault_path);
     memcpy(p->vault_partial, vault_path, n);
-    strcpy(p->vault_partial + n, ".partial");
+    memcpy(p->vault_partial + n, ".partial", sizeof ".partial");
     size_t scout_bytes = strlen(p->scout);
     memcpy(p->scout_partial, p->scout, scout_bytes);
-    strcpy(p->scout_partial + scout_bytes, ".partial");
+    memcpy(p->scout_partial + scout_bytes, ".partial", sizeof ".partial");
     memcpy(p->journal, vault_path, n);
-    strcpy(p->journal + n, ".journal");
+    memcpy(p->journal + n, ".journal", sizeof ".journal");
     return SMOE_OK;
 }
 
@@ -101,6 +101,20 @@ static uint64_t allocated_bytes(const out_file *f) {
 static int exists_error(const char *path, smoe_error *err) {
     return err_set(err, SMOE_ERR_ARGUMENT,
                    "%s exists; choose another name, or --overwrite to replace it", path);
+}
+
+/* Before any work: what stands in the place of the two files. */
+static int check_names(const sculpt_config *conf, smoe_error *err) {
+    const char *name[2] = {conf->paths->vault, conf->paths->scout};
+    for (int i = 0; i < 2; i++) {
+        if (file_is_dir(name[i])) {
+            return err_set(err, SMOE_ERR_ARGUMENT, "%s is a folder; choose another name", name[i]);
+        }
+    }
+    if (!conf->overwrite && file_exists(conf->paths->vault)) {
+        return exists_error(conf->paths->vault, err);
+    }
+    return SMOE_OK;
 }
 
 /* A run that was killed between the two final renames left the scout under its final name. */
@@ -449,10 +463,8 @@ int sculpt_job_run(const sculpt_config *conf, smoe_error *err) {
              .vault.fd = -1,
              .scout.fd = -1,
              .err = err};
-    if (!conf->overwrite && file_exists(conf->paths->vault)) {
-        return exists_error(conf->paths->vault, err);
-    }
-    int rc = run(&j);
+    int rc = check_names(conf, err);
+    rc = rc == SMOE_OK ? run(&j) : rc;
     out_close(&j.vault);
     out_close(&j.scout);
     journal_close(&j.journal);

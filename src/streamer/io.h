@@ -1,7 +1,8 @@
 /* The I/O back ends, behind one small table: io_uring, threads with pread, and whatever a test puts
  * in their place.
  *
- * A back end is driven by one thread (the conductor's). Reads are queued with submit and come back,
+ * A back end is driven by one thread at a time (the conductor's; sessions may change it between
+ * calls). Reads are queued with submit and come back,
  * in any order, from reap. Retrying, splitting and deciding what to read are the streamer's work:
  * a back end hands over short reads and errors as they are.
  */

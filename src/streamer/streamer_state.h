@@ -1,5 +1,5 @@
-/* The streamer's inside, shared by its own files (streamer.c, streamer_open.c) and its tests. All of
- * it belongs to the driving thread. */
+/* The streamer's inside, shared by its own files (streamer.c, streamer_open.c) and its tests. All
+ * of it belongs to the driving thread. */
 #ifndef SMOE_STREAMER_STREAMER_STATE_H
 #define SMOE_STREAMER_STREAMER_STATE_H
 

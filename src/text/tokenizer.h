@@ -1,6 +1,6 @@
 /* Tokenizers: text to ids and back, exactly as the checkpoint's own tokenizer.json says.
  *
- * Immutable once built, so any thread may use it. Never opens files: the container hands over bytes.
+ * Immutable once built, so any thread may use it. Opens no files: the container hands over bytes.
  */
 #ifndef SMOE_TEXT_TOKENIZER_H
 #define SMOE_TEXT_TOKENIZER_H

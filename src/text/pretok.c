@@ -1,0 +1,237 @@
+/* Cutting text; see pretok.h. Depth first: each piece of a step goes through the later steps before
+ * the next one is looked for, so nothing is stored but one class string for each step.
+ */
+#include "text/pretok.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "text/unicode.h"
+
+void pretok_free(pretok *p) {
+    for (size_t i = 0; i < p->n_step; i++) {
+        pattern_free(p->steps[i].pattern);
+    }
+    *p = (pretok){0};
+}
+
+int pretok_run_init(pretok_run *r, const pretok *p, pretok_fn fn, void *user, smoe_error *err) {
+    *r = (pretok_run){.pretok = p, .fn = fn, .user = user};
+    int rc = SMOE_OK;
+    for (size_t i = 0; i < p->n_step && rc == SMOE_OK; i++) {
+        if (p->steps[i].kind == PRETOK_PATTERN) {
+            rc = pattern_scan_init(&r->at[i].scan, p->steps[i].pattern, err);
+        }
+    }
+    return rc;
+}
+
+void pretok_run_free(pretok_run *r) {
+    for (size_t i = 0; i < PRETOK_STEPS; i++) {
+        pattern_scan_free(&r->at[i].scan);
+        free(r->at[i].classes);
+    }
+    free(r->prefixed);
+    *r = (pretok_run){0};
+}
+
+/* ---- matches of one step in one piece */
+
+typedef struct finder {
+    pretok_run *run;
+    size_t index;
+    const char *text;
+    size_t bytes;
+    size_t byte_at;  /* the byte ... */
+    size_t class_at; /* ... of this code point, where the last match ended or began */
+    bool is_ascii;
+    size_t next; /* literals and digits: where to look on */
+} finder;
+
+static int finder_start(finder *f, smoe_error *err) {
+    const pretok_step *step = &f->run->pretok->steps[f->index];
+    if (step->kind != PRETOK_PATTERN) {
+        return SMOE_OK;
+    }
+    uint8_t **classes = &f->run->at[f->index].classes;
+    size_t *cap = &f->run->at[f->index].cap;
+    if (*cap < f->bytes) {
+        free(*classes);
+        size_t want = f->bytes < 4096 ? 4096 : f->bytes;
+        *classes = malloc(want);
+        *cap = *classes ? want : 0;
+        if (!*classes) {
+            return err_no_memory(err, want);
+        }
+    }
+    size_t n = pattern_classify(step->pattern, f->text, f->bytes, *classes);
+    f->is_ascii = n == f->bytes;
+    pattern_scan_start(&f->run->at[f->index].scan, *classes, n);
+    return SMOE_OK;
+}
+
+/* Byte offset of a code point at or behind the last one asked for. */
+static size_t byte_offset(finder *f, size_t class_at) {
+    if (f->is_ascii) {
+        return class_at;
+    }
+    while (f->class_at < class_at) {
+        uint8_t b = (uint8_t)f->text[f->byte_at];
+        f->byte_at += b < 0x80 ? 1 : b < 0xe0 ? 2 : b < 0xf0 ? 3 : 4;
+        f->class_at++;
+    }
+    return f->byte_at;
+}
+
+static bool next_literal(finder *f, const pretok_step *step, size_t *start, size_t *end) {
+    const char *hit =
+        memmem(f->text + f->next, f->bytes - f->next, step->literal, step->literal_bytes);
+    if (!hit) {
+        return false;
+    }
+    *start = (size_t)(hit - f->text);
+    *end = f->next = *start + step->literal_bytes;
+    return true;
+}
+
+static bool next_digit(finder *f, size_t *start, size_t *end) {
+    while (f->next < f->bytes) {
+        uint32_t cp = 0;
+        *start = f->next;
+        f->next += utf8_decode((const uint8_t *)f->text + f->next, f->bytes - f->next, &cp);
+        *end = f->next;
+        if (ucd_is_number(cp)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int finder_next(finder *f, size_t *start, size_t *end, bool *found, smoe_error *err) {
+    const pretok_step *step = &f->run->pretok->steps[f->index];
+    if (step->kind != PRETOK_PATTERN) {
+        *found = step->kind == PRETOK_LITERAL ? next_literal(f, step, start, end)
+                                              : next_digit(f, start, end);
+        return SMOE_OK;
+    }
+    int rc = pattern_scan_next(&f->run->at[f->index].scan, start, end, found, err);
+    if (rc == SMOE_OK && *found) {
+        *start = byte_offset(f, *start);
+        *end = byte_offset(f, *end);
+    }
+    return rc;
+}
+
+/* ---- joining matches and gaps by the behaviour */
+
+static int run_step(pretok_run *r, size_t index, const char *text, size_t bytes, smoe_error *err);
+
+typedef struct joiner {
+    pretok_run *run;
+    size_t index;
+    const char *text;
+    bool has_piece; /* one waits for what follows */
+    size_t start, end;
+    bool was_match; /* the last part, false at first */
+} joiner;
+
+static int joiner_flush(joiner *j, smoe_error *err) {
+    if (!j->has_piece) {
+        return SMOE_OK;
+    }
+    j->has_piece = false;
+    return j->end > j->start
+               ? run_step(j->run, j->index + 1, j->text + j->start, j->end - j->start, err)
+               : SMOE_OK;
+}
+
+static int joiner_add(joiner *j, size_t start, size_t end, bool is_match, smoe_error *err) {
+    const pretok_step *step = &j->run->pretok->steps[j->index];
+    bool joins = false;
+    is_match ^= step->invert;
+    switch (step->behavior) {
+    case PRETOK_ISOLATED:
+    case PRETOK_REMOVED:
+        break;
+    case PRETOK_CONTIGUOUS:
+        joins = is_match == j->was_match;
+        break;
+    case PRETOK_MERGED_WITH_PREVIOUS:
+        joins = is_match && !j->was_match;
+        break;
+    case PRETOK_MERGED_WITH_NEXT:
+        joins = !is_match && j->was_match;
+        break;
+    }
+    j->was_match = is_match;
+    if (joins && j->has_piece) {
+        j->end = end;
+        return SMOE_OK;
+    }
+    int rc = joiner_flush(j, err);
+    j->has_piece = !(step->behavior == PRETOK_REMOVED && is_match);
+    j->start = start;
+    j->end = end;
+    return rc;
+}
+
+static int split(pretok_run *r, size_t index, const char *text, size_t bytes, smoe_error *err) {
+    finder f = {.run = r, .index = index, .text = text, .bytes = bytes};
+    joiner j = {.run = r, .index = index, .text = text};
+    size_t last = 0;
+    int rc = finder_start(&f, err);
+    while (rc == SMOE_OK) {
+        size_t start = 0;
+        size_t end = 0;
+        bool found;
+        rc = finder_next(&f, &start, &end, &found, err);
+        if (rc != SMOE_OK || !found) {
+            break;
+        }
+        if (start > last) {
+            rc = joiner_add(&j, last, start, false, err);
+        }
+        rc = rc ? rc : joiner_add(&j, start, end, true, err);
+        last = end;
+    }
+    if (rc == SMOE_OK && last < bytes) {
+        rc = joiner_add(&j, last, bytes, false, err);
+    }
+    return rc ? rc : joiner_flush(&j, err);
+}
+
+/* ---- the steps */
+
+static int add_space(pretok_run *r, const char *text, size_t bytes, smoe_error *err) {
+    if (r->cap_prefixed < bytes + 1) {
+        char *grown = realloc(r->prefixed, bytes + 1);
+        if (!grown) {
+            return err_no_memory(err, bytes + 1);
+        }
+        r->prefixed = grown;
+        r->cap_prefixed = bytes + 1;
+    }
+    r->prefixed[0] = ' ';
+    memcpy(r->prefixed + 1, text, bytes);
+    return SMOE_OK;
+}
+
+/* The steps from index on; recursion is bounded by PRETOK_STEPS. */
+static int run_step(pretok_run *r, size_t index, const char *text, size_t bytes, smoe_error *err) {
+    const pretok *p = r->pretok;
+    if (index == p->n_before_prefix && p->add_prefix_space && text[0] != ' ') {
+        int rc = add_space(r, text, bytes, err);
+        if (rc != SMOE_OK) {
+            return rc;
+        }
+        text = r->prefixed;
+        bytes++;
+    }
+    return index == p->n_step ? r->fn(r->user, text, bytes, err)
+                              : split(r, index, text, bytes, err);
+}
+
+int pretok_run_text(pretok_run *r, const char *text, size_t bytes, smoe_error *err) {
+    return bytes ? run_step(r, 0, text, bytes, err) : SMOE_OK;
+}

@@ -1,0 +1,245 @@
+/* The tokenizer as a whole: building it from a container's texts, and encoding.
+ *
+ * Encoding goes as in the reference library: added tokens are cut out of the text, the rest is
+ * normalised, added tokens that are looked for after that are cut out, and what remains goes
+ * through the pre-tokenizers, piece by piece, into the model.
+ */
+#include "text/tokenizer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/utf8.h"
+#include "text/lossy.h"
+#include "text/tokenizer_impl.h"
+
+enum { CACHE_FROM_BYTES = 2048 };
+
+/* ---- building */
+
+/* The template of tokenizer_config.json, when there is no file of its own. */
+static int read_config_template(smoe_tokenizer *t, const text_assets *assets, smoe_error *err) {
+    struct json_object *root = NULL;
+    char label[256];
+    snprintf(label, sizeof label, "%.200s: tokenizer_config.json", assets->label);
+    int rc = json_parse(&root, assets->tokenizer_config.data, assets->tokenizer_config.bytes, label,
+                        0, err);
+    if (rc == SMOE_OK && !json_object_is_type(root, json_type_object)) {
+        rc = err_set(err, SMOE_ERR_FORMAT, "%s: must be an object", label);
+    }
+    struct json_object *source = rc == SMOE_OK ? json_find(root, "chat_template") : NULL;
+    t->has_template = source != NULL;
+    if (json_object_is_type(source, json_type_string)) {
+        t->chat =
+            chat_detect(json_object_get_string(source), (size_t)json_object_get_string_len(source));
+    }
+    json_object_put(root);
+    return rc;
+}
+
+static int read_template(smoe_tokenizer *t, const text_assets *assets, smoe_error *err) {
+    if (assets->chat_template.data) {
+        t->has_template = true;
+        t->chat = chat_detect(assets->chat_template.data, assets->chat_template.bytes);
+        return SMOE_OK;
+    }
+    return assets->tokenizer_config.data ? read_config_template(t, assets, err) : SMOE_OK;
+}
+
+int tokenizer_build(smoe_tokenizer **out, const text_assets *assets, smoe_error *err) {
+    const char *origin = assets->label ? assets->label : "model";
+    char label[256];
+    if (!assets->tokenizer_json.data) {
+        return err_set(err, SMOE_ERR_UNSUPPORTED,
+                       "%s has no tokenizer.json, the only kind of tokenizer this version reads",
+                       origin);
+    }
+    smoe_tokenizer *t = mem_array(1, sizeof *t);
+    snprintf(label, sizeof label, "%.200s: tokenizer.json", origin);
+    if (t) {
+        t->label = mem_copy_text(label, strlen(label));
+    }
+    int rc = t && t->label ? SMOE_OK : err_no_memory(err, sizeof *t);
+    rc = rc ? rc : tokenizer_read_json(t, &assets->tokenizer_json, err);
+    rc = rc ? rc : read_template(t, assets, err);
+    if (rc != SMOE_OK) {
+        smoe_tokenizer_close(t);
+        return rc;
+    }
+    *out = t;
+    return SMOE_OK;
+}
+
+void smoe_tokenizer_close(smoe_tokenizer *t) {
+    if (!t) {
+        return;
+    }
+    added_matcher_free(&t->raw_matcher);
+    added_matcher_free(&t->normalized_matcher);
+    pretok_free(&t->pretok);
+    bpe_free(&t->bpe);
+    vocab_free(&t->vocab);
+    arena_free(&t->text);
+    free(t->added);
+    free(t->label);
+    free(t);
+}
+
+/* ---- looking up */
+
+size_t smoe_tokenizer_size(const smoe_tokenizer *t) {
+    return t->vocab.n_id;
+}
+
+int32_t tokenizer_id(const smoe_tokenizer *t, const char *content, size_t bytes) {
+    for (size_t i = 0; i < t->n_added; i++) {
+        if (t->added[i].bytes == bytes && memcmp(t->added[i].content, content, bytes) == 0) {
+            return t->added[i].id;
+        }
+    }
+    return vocab_find_content(&t->vocab, content, bytes);
+}
+
+bool tokenizer_is_special(const smoe_tokenizer *t, int32_t id) {
+    return id >= 0 && (uint32_t)id < t->vocab.n_id && t->vocab.tokens[id].is_special;
+}
+
+/* ---- encoding */
+
+typedef struct encoder {
+    const smoe_tokenizer *t;
+    id_list *out;
+    bpe_scratch bpe;
+    pretok_run run;
+    byte_buf normal[2]; /* normalised text, and room for the next step */
+} encoder;
+
+static int encode_piece(void *user, const char *text, size_t bytes, smoe_error *err) {
+    encoder *e = user;
+    return bpe_encode(&e->t->bpe, &e->t->vocab, text, bytes, &e->bpe, e->out, err);
+}
+
+static int append_id(id_list *out, int32_t id, smoe_error *err) {
+    int rc = id_list_reserve(out, 1, err);
+    if (rc == SMOE_OK) {
+        out->ids[out->n++] = id;
+    }
+    return rc;
+}
+
+/* Applies the normalisers; *text and *bytes then point to the result. */
+static int normalize(encoder *e, const char **text, size_t *bytes, smoe_error *err) {
+    int rc = SMOE_OK;
+    for (size_t i = 0; i < e->t->n_normalizer && rc == SMOE_OK; i++) {
+        byte_buf *out = &e->normal[i % 2];
+        out->bytes = 0;
+        out->max_bytes = (size_t)LIMIT_PROMPT_BYTES * 4;
+        rc = normalize_apply(&e->t->normalizers[i], *text, *bytes, out, err);
+        *text = out->data;
+        *bytes = out->bytes;
+    }
+    return rc;
+}
+
+/* One stretch of text between tokens of the first matcher. is_trusted: as a whole. */
+static int encode_plain(encoder *e, const char *text, size_t bytes, bool is_trusted,
+                        smoe_error *err) {
+    text_span all = {0, SIZE_MAX};
+    added_scan scan;
+    size_t start;
+    size_t end;
+    const added_token *token;
+    int rc = normalize(e, &text, &bytes, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    added_scan_start(&scan, &e->t->normalized_matcher, text, bytes, &all, is_trusted);
+    while (rc == SMOE_OK && added_scan_next(&scan, &start, &end, &token)) {
+        rc = token ? append_id(e->out, token->id, err)
+                   : pretok_run_text(&e->run, text + start, end - start, err);
+    }
+    return rc;
+}
+
+static int encode_text(encoder *e, const char *text, size_t bytes, const text_span *trusted,
+                       size_t n_trusted, smoe_error *err) {
+    added_scan scan;
+    size_t start;
+    size_t end;
+    const added_token *token;
+    int rc = SMOE_OK;
+    added_scan_start(&scan, &e->t->raw_matcher, text, bytes, trusted, n_trusted);
+    while (rc == SMOE_OK && added_scan_next(&scan, &start, &end, &token)) {
+        if (token) {
+            rc = append_id(e->out, token->id, err);
+            continue;
+        }
+        const text_span *span = text_span_at(trusted, n_trusted, start);
+        rc = encode_plain(e, text + start, end - start, span && end <= span->end, err);
+    }
+    return rc;
+}
+
+int tokenizer_encode_spans(const smoe_tokenizer *t, const char *text, size_t bytes,
+                           const text_span *trusted, size_t n_trusted, id_list *out,
+                           smoe_error *err) {
+    encoder e = {.t = t, .out = out};
+    size_t before = out->n;
+    int rc = pretok_run_init(&e.run, &t->pretok, encode_piece, &e, err);
+    if (bytes >= CACHE_FROM_BYTES) {
+        bpe_scratch_cache(&e.bpe);
+    }
+    rc = rc ? rc : encode_text(&e, text, bytes, trusted, n_trusted, err);
+    pretok_run_free(&e.run);
+    bpe_scratch_free(&e.bpe);
+    buf_free(&e.normal[0]);
+    buf_free(&e.normal[1]);
+    if (rc != SMOE_OK) {
+        out->n = before;
+    }
+    return rc;
+}
+
+int tokenizer_encode(const smoe_tokenizer *t, const char *text, size_t bytes, bool parse_special,
+                     int32_t **ids, size_t *n_id, size_t *cap, smoe_error *err) {
+    id_list out = {*ids, *n_id, *cap};
+    text_span all = {0, SIZE_MAX};
+    byte_buf clean = {.max_bytes = (size_t)LIMIT_PROMPT_BYTES * LOSSY_REPLACEMENT_BYTES};
+    int rc = SMOE_OK;
+    if (bytes > LIMIT_PROMPT_BYTES) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "text of %zu bytes is longer than %u", bytes,
+                       LIMIT_PROMPT_BYTES);
+    }
+    if (!utf8_valid((const uint8_t *)text, bytes)) {
+        rc = lossy_append(&clean, text, bytes, err);
+        text = clean.data;
+        bytes = clean.bytes;
+    }
+    rc = rc ? rc : tokenizer_encode_spans(t, text, bytes, &all, parse_special, &out, err);
+    buf_free(&clean);
+    *ids = out.ids;
+    *n_id = out.n;
+    *cap = out.cap;
+    return rc;
+}
+
+int smoe_tokenize(const smoe_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                  bool parse_special, int32_t **ids, size_t *n_id, smoe_error *err) {
+    int32_t *found = NULL;
+    size_t n = 0;
+    size_t cap = 0;
+    int rc = tokenizer_encode(tokenizer, text, text_bytes, parse_special, &found, &n, &cap, err);
+    if (rc == SMOE_OK && !found) {
+        found = mem_array(1, sizeof *found);
+        rc = found ? SMOE_OK : err_no_memory(err, sizeof *found);
+    }
+    if (rc != SMOE_OK) {
+        free(found);
+        return rc;
+    }
+    *ids = found;
+    *n_id = n;
+    return SMOE_OK;
+}
