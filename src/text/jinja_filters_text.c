@@ -1,9 +1,8 @@
 /* Filters on texts. Owns no state. */
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "text/jinja_run.h"
+#include "text/unicode.h"
 
 /* The value as a text, safe ones still safe. */
 static bool self_text(jrun *r, const jcall *c, const jstr **out) {
@@ -207,9 +206,8 @@ static bool do_truncate(jrun *r, jcall *c) {
 /* ---- counting and quoting */
 
 static bool is_word(uint32_t cp) {
-    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
-    return cp == '_' || (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
-           k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
+    uint32_t k = ucd_class(cp) & UCD_CATEGORY_MASK; /* the letters come first */
+    return cp == '_' || k <= UCD_LO || k == UCD_ND || k == UCD_NL || k == UCD_NO;
 }
 
 static bool do_wordcount(jrun *r, jcall *c) {

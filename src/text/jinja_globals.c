@@ -358,8 +358,26 @@ static bool add_conversion(jrun *r, jbuf *b, char what, bool is_input) {
     return jbuf_text(r, b, text, is_input);
 }
 
-/* The C library's strftime would depend on the locale. A dash between % and a number's letter leaves
- * out its leading zeros, as in glibc. */
+/* The conversion at the % of format[*i]; *i moves to its end. A dash behind the % leaves out leading
+ * zeros, as in glibc. */
+static bool one_conversion(jrun *r, const jstr *format, size_t *i, jbuf *b) {
+    bool is_input = jstr_is_input(format, *i, *i + 1);
+    bool is_bare = *i + 2 < format->bytes && format->data[*i + 1] == '-';
+    jbuf piece = {0};
+    jval text;
+    *i += is_bare ? 2 : 1;
+    if (!add_conversion(r, &piece, *i < format->bytes ? format->data[*i] : '\0', is_input) ||
+        !jbuf_take(r, &piece, &text)) {
+        return false;
+    }
+    size_t zeros = 0;
+    while (is_bare && zeros + 1 < text.s->bytes && text.s->data[zeros] == '0') {
+        zeros++;
+    }
+    return jbuf_part(r, b, text.s, zeros, text.s->bytes);
+}
+
+/* The C library's strftime would depend on the locale. */
 static bool global_strftime(jrun *r, jcall *c) {
     const jstr *format;
     jbuf b = {0};
@@ -367,26 +385,10 @@ static bool global_strftime(jrun *r, jcall *c) {
         return false;
     }
     for (size_t i = 0; i < format->bytes; i++) {
-        bool is_input = jstr_is_input(format, i, i + 1);
-        if (format->data[i] != '%') {
-            if (!jbuf_part(r, &b, format, i, i + 1)) {
-                return false;
-            }
-            continue;
-        }
-        bool is_bare = i + 2 < format->bytes && format->data[i + 1] == '-';
-        i += is_bare ? 2 : 1;
-        size_t start = b.bytes;
-        if (!add_conversion(r, &b, i < format->bytes ? format->data[i] : '\0', is_input)) {
+        bool ok = format->data[i] == '%' ? one_conversion(r, format, &i, &b)
+                                         : jbuf_part(r, &b, format, i, i + 1);
+        if (!ok) {
             return false;
-        }
-        size_t zeros = 0;
-        while (is_bare && start + zeros + 1 < b.bytes && b.data[start + zeros] == '0') {
-            zeros++;
-        }
-        if (zeros) {
-            memmove(b.data + start, b.data + start + zeros, b.bytes - start - zeros);
-            b.bytes -= zeros;
         }
     }
     return jbuf_take(r, &b, &c->out);

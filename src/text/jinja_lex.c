@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "base/utf8.h"
 #include "text/jinja_ast.h"
+#include "text/unicode.h"
 
 bool jparse_fail(jparse *p, size_t pos, const char *format, ...) {
     char text[400];
@@ -297,11 +296,9 @@ static bool is_word(uint32_t cp, bool is_first) {
     if (cp < 0x80) {
         return (cp | 32) - 'a' < 26 || cp == '_' || (!is_first && cp - '0' < 10);
     }
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    bool is_letter =
-        (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) || c == UTF8PROC_CATEGORY_NL;
-    bool is_rest = c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC ||
-                   c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_PC;
+    uint32_t c = ucd_class(cp) & UCD_CATEGORY_MASK; /* the letters come first */
+    bool is_letter = c <= UCD_LO || c == UCD_NL;
+    bool is_rest = c == UCD_MN || c == UCD_MC || c == UCD_ND || c == UCD_PC;
     return is_letter || (!is_first && is_rest);
 }
 

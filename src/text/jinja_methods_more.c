@@ -3,9 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "text/jinja_run.h"
+#include "text/unicode.h"
 
 /* ---- letters */
 
@@ -13,22 +12,22 @@ static bool str_case(jrun *r, jcall *c) {
     return jchange_case(r, c->self.s, c->native->tag, &c->out);
 }
 
-static utf8proc_category_t category(uint32_t cp) {
-    return utf8proc_category((utf8proc_int32_t)cp);
+static uint32_t category(uint32_t cp) {
+    return ucd_class(cp) & UCD_CATEGORY_MASK; /* the letters come first */
 }
 
 static bool is_alpha(uint32_t cp) {
-    utf8proc_category_t c = category(cp);
-    return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
+    uint32_t c = category(cp);
+    return c <= UCD_LO;
 }
 
 static bool is_decimal(uint32_t cp) {
-    return category(cp) == UTF8PROC_CATEGORY_ND;
+    return category(cp) == UCD_ND;
 }
 
 static bool is_numeric(uint32_t cp) {
-    utf8proc_category_t c = category(cp);
-    return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+    uint32_t c = category(cp);
+    return c == UCD_ND || c == UCD_NL || c == UCD_NO;
 }
 
 static bool is_alnum(uint32_t cp) {
@@ -37,7 +36,7 @@ static bool is_alnum(uint32_t cp) {
 
 static bool is_digit(uint32_t cp) {
     return is_decimal(cp) || cp == 0xb2 || cp == 0xb3 || cp == 0xb9 ||
-           (cp >= 0x2070 && cp <= 0x2089 && category(cp) == UTF8PROC_CATEGORY_NO);
+           (cp >= 0x2070 && cp <= 0x2089 && category(cp) == UCD_NO);
 }
 
 static bool is_ascii(uint32_t cp) {
@@ -64,11 +63,10 @@ bool jstr_is_case(const jstr *s, bool is_upper) {
     bool has_any = false;
     size_t used;
     for (size_t i = 0; i < s->bytes; i += used) {
-        utf8proc_int32_t cp = (utf8proc_int32_t)jstr_at(s, i, &used);
-        utf8proc_category_t c = utf8proc_category(cp);
-        bool is_up = c == UTF8PROC_CATEGORY_LU;
-        bool is_low = c == UTF8PROC_CATEGORY_LL;
-        if (c == UTF8PROC_CATEGORY_LT || (is_upper ? is_low : is_up)) {
+        uint32_t c = category(jstr_at(s, i, &used));
+        bool is_up = c == UCD_LU;
+        bool is_low = c == UCD_LL;
+        if (c == UCD_LT || (is_upper ? is_low : is_up)) {
             return false;
         }
         has_any = has_any || is_up || is_low;
@@ -89,9 +87,9 @@ static bool str_istitle(jrun *r, jcall *c) {
     bool holds = true;
     size_t used;
     for (size_t i = 0; i < s->bytes && holds; i += used) {
-        utf8proc_category_t k = category(jstr_at(s, i, &used));
-        bool is_up = k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LT;
-        bool is_low = k == UTF8PROC_CATEGORY_LL;
+        uint32_t k = category(jstr_at(s, i, &used));
+        bool is_up = k == UCD_LU || k == UCD_LT;
+        bool is_low = k == UCD_LL;
         holds = !(is_up && is_inside) && !(is_low && !is_inside);
         is_inside = is_up || is_low;
         has_any = has_any || is_inside;

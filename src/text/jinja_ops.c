@@ -495,9 +495,9 @@ static int64_t clamp(int64_t i, int64_t n, bool is_down) {
 
 /* The indices that start:stop:step picks of n items, as a first, a step and a count. */
 static bool slice_range(jrun *r, const jslice *s, int64_t n, jrange *out) {
-    int64_t step;
-    int64_t start;
-    int64_t stop;
+    int64_t step = 1;
+    int64_t start = 0;
+    int64_t stop = 0;
     if (!slice_part(r, s->step, 1, &step)) {
         return false;
     }
@@ -552,7 +552,7 @@ static bool slice_text(jrun *r, const jstr *s, const jrange *range, jval *out) {
 }
 
 bool jslice_value(jrun *r, jval v, const jslice *s, jval *out) {
-    jrange range;
+    jrange range = {0};
     size_t n = 0;
     if (v.kind == J_UNDEFINED) {
         return jfail_undefined(r, v);

@@ -10,6 +10,7 @@
 
 #include "base/utf8.h"
 #include "text/jinja_run.h"
+#include "text/unicode.h"
 
 /* ---- numbers */
 
@@ -201,10 +202,9 @@ static bool is_printable(uint32_t cp) {
     if (cp < 0x7f) {
         return cp >= 0x20;
     }
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    return c != UTF8PROC_CATEGORY_CC && c != UTF8PROC_CATEGORY_CF && c != UTF8PROC_CATEGORY_CS &&
-           c != UTF8PROC_CATEGORY_CO && c != UTF8PROC_CATEGORY_CN && c != UTF8PROC_CATEGORY_ZL &&
-           c != UTF8PROC_CATEGORY_ZP && c != UTF8PROC_CATEGORY_ZS;
+    uint32_t c = ucd_class(cp) & UCD_CATEGORY_MASK;
+    return c != UCD_CC && c != UCD_CF && c != UCD_CS && c != UCD_CO && c != UCD_CN && c != UCD_ZL &&
+           c != UCD_ZP && c != UCD_ZS;
 }
 
 static bool add_hex(jrun *r, jbuf *b, uint32_t cp, bool is_input) {
@@ -418,8 +418,7 @@ static uint32_t to_lower(uint32_t cp) {
 
 static bool is_cased(uint32_t cp) {
     return to_lower(cp) != cp || (uint32_t)utf8proc_toupper((utf8proc_int32_t)cp) != cp ||
-           utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LL ||
-           utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU;
+           (ucd_class(cp) & UCD_CATEGORY_MASK) <= UCD_LL;
 }
 
 static bool add_cased(jrun *r, jbuf *b, uint32_t cp, int how, bool is_input) {
