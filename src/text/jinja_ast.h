@@ -192,7 +192,13 @@ typedef struct jtoken {
 bool jlex(jparse *p);
 
 /* jinja_parse_expr.c */
-typedef enum jtuple_rule { TUPLE_FULL, TUPLE_NO_COND, TUPLE_TARGET, TUPLE_PARENS } jtuple_rule;
+typedef enum jtuple_rule {
+    TUPLE_FULL,
+    TUPLE_NO_COND,    /* no conditional expressions */
+    TUPLE_TARGET,     /* of an assignment */
+    TUPLE_SET_TARGET, /* the same, where name.attribute of a namespace is one, too */
+    TUPLE_PARENS
+} jtuple_rule;
 jnode *jparse_expression(jparse *p);
 /* An expression or, with commas, a tuple. end: a name that ends it, or NULL. */
 jnode *jparse_tuple(jparse *p, jtuple_rule rule, const char *end);

@@ -70,6 +70,12 @@ static bool print_values(jrun *r, const jnode *n) {
     return true;
 }
 
+/* The result of a block, which must be a string already. */
+static bool print_string(jrun *r, jval v) {
+    return v.kind == J_STR ? jbuf_str(r, r->out, v.s)
+                           : jfail(r, "the block makes a '%s', not a string", jtype_name(v));
+}
+
 /* Runs a body and keeps its output as a value. */
 static bool capture(jrun *r, const jbody *body, jflow *flow, jval *out) {
     jbuf text = {0};
@@ -101,7 +107,7 @@ static bool exec_filter_block(jrun *r, const jnode *n, jflow *flow) {
     if (*flow != FLOW_NEXT) {
         return true;
     }
-    return jeval_filter(r, n->a, v, &v) && jbuf_value(r, r->out, v, false);
+    return jeval_filter(r, n->a, v, &v) && print_string(r, v);
 }
 
 static bool exec_with(jrun *r, const jnode *n, jflow *flow) {
@@ -417,7 +423,7 @@ static bool exec_call_block(jrun *r, const jnode *n) {
     jval caller;
     jval out;
     return new_macro(r, n, &caller) && call_with_caller(r, n, caller, &out) &&
-           jbuf_value(r, r->out, out, false);
+           print_string(r, out);
 }
 
 /* ---- statements */

@@ -36,7 +36,8 @@ static bool do_attr(jrun *r, jcall *c) {
 
 static bool whole_from(jrun *r, double f, int64_t *out) {
     if (!(f >= -0x1p63 && f < 0x1p63)) {
-        return jfail(r, "cannot convert this float to a whole number");
+        return isfinite(f) ? jfail(r, "a whole number beyond 64 bits")
+                           : jfail(r, "cannot convert this float to a whole number");
     }
     *out = (int64_t)f;
     return true;
@@ -58,7 +59,7 @@ static bool do_int(jrun *r, jcall *c) {
         if (!jparse_int(r, v.s, base, &ok, &i)) {
             return false;
         }
-        if (!ok && jparse_float(v.s, &f) && !isnan(f)) {
+        if (!ok && jparse_float(v.s, &f) && isfinite(f)) {
             ok = true;
             if (!whole_from(r, f, &i)) {
                 return false;

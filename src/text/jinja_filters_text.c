@@ -169,38 +169,42 @@ static bool do_indent(jrun *r, jcall *c) {
     return jbuf_take(r, &b, &c->out);
 }
 
+/* Cuts a string at length - the end's characters, at a space unless kill_words. */
+static bool cut_words(jrun *r, const jstr *s, int64_t length, const jstr *end, bool kill_words,
+                      jval *out) {
+    static const jstr space = {.data = " ", .bytes = 1, .n_char = 1};
+    size_t cut = jstr_offset(s, (size_t)length - end->n_char);
+    size_t at = SIZE_MAX;
+    jval part;
+    if (!kill_words && !jstr_rfind(r, s, 0, cut, &space, &at)) {
+        return false;
+    }
+    return jstr_part(r, s, 0, at == SIZE_MAX ? cut : at, &part) &&
+           jbinary(r, OP_ADD, part, jtext(end), out);
+}
+
 static bool do_truncate(jrun *r, jcall *c) {
-    const jstr *s = c->self.kind == J_STR ? c->self.s : NULL;
     static const jstr dots = {.data = "...", .bytes = 3, .n_char = 3};
     const jstr *end = &dots;
     int64_t length;
     int64_t leeway = 5;
-    if (!s) {
-        return jfail(r, "truncate works on strings");
-    }
+    size_t n;
     if (!jarg_int(r, c, 0, 255, &length) ||
         (c->arg[2].kind != J_MISSING && !jarg_str(r, c, 2, &end)) ||
-        (c->arg[3].kind != J_NONE && !jarg_int(r, c, 3, 5, &leeway))) {
+        (c->arg[3].kind != J_NONE && !jarg_int(r, c, 3, 5, &leeway)) ||
+        !jlength(r, c->self, &n)) {
         return false;
     }
     if (length < (int64_t)end->n_char || leeway < 0) {
         return jfail(r, "truncate: the length is shorter than the end, or the leeway negative");
     }
-    if (leeway > INT64_MAX - length || (int64_t)s->n_char <= length + leeway) {
+    if (leeway > INT64_MAX - length || (int64_t)n <= length + leeway) {
         c->out = c->self;
         return true;
     }
-    size_t cut = jstr_offset(s, (size_t)length - end->n_char);
-    if (!jarg_truth(r, c, 1, false)) {
-        static const jstr space = {.data = " ", .bytes = 1, .n_char = 1};
-        size_t at;
-        if (!jstr_rfind(r, s, 0, cut, &space, &at)) {
-            return false;
-        }
-        cut = at == SIZE_MAX ? cut : at;
-    }
-    jval part;
-    return jstr_part(r, s, 0, cut, &part) && jbinary(r, OP_ADD, part, jtext(end), &c->out);
+    return c->self.kind == J_STR
+               ? cut_words(r, c->self.s, length, end, jarg_truth(r, c, 1, false), &c->out)
+               : jfail(r, "truncate works on strings, not on '%s'", jtype_name(c->self));
 }
 
 /* ---- counting and quoting */

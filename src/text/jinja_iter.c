@@ -118,13 +118,16 @@ static bool next_reversed(jrun *r, jiter *it, jval *v, bool *done) {
 bool jiter_new(jrun *r, jiter_kind kind, jval source, const jcall *call, jval *out) {
     jiter *it = jget(r, 1, sizeof *it);
     jcall *copy = it && call ? jget(r, 1, sizeof *copy) : NULL;
-    if (!it || (call && !copy)) {
+    jargs *args = copy ? jget(r, 1, sizeof *args) : NULL;
+    if (!it || (call && !args)) {
         return false;
     }
     it->kind = kind;
     it->source = source;
     if (call) {
         *copy = *call;
+        *args = *call->args; /* the caller's is gone when the generator runs */
+        copy->args = args;
         it->call = copy;
     }
     if (kind == ITER_UNIQUE) {
@@ -314,8 +317,9 @@ static bool next_slice(jrun *r, jiter *it, jval *v, bool *done) {
     if (!list || !jcharge(r, n + 1)) {
         return false;
     }
-    memcpy(list->items, it->list->items + start, n * sizeof *list->items);
-    list->n = n;
+    for (; list->n < n; list->n++) {
+        list->items[list->n] = it->list->items[start + list->n];
+    }
     jval fill = it->call->arg[1];
     if (fill.kind != J_MISSING && fill.kind != J_NONE && k >= extra) {
         list->items[list->n++] = fill;

@@ -505,6 +505,27 @@ static bool str_format(jrun *r, jcall *c) {
     return jformat(r, c->self.s, c->args, &c->out);
 }
 
+/* format with the fields of a mapping. */
+static bool str_format_map(jrun *r, jcall *c) {
+    if (c->arg[0].kind != J_DICT) {
+        return jfail(r, "format_map needs a mapping, not '%s'", jtype_name(c->arg[0]));
+    }
+    const jdict *d = c->arg[0].dict;
+    jargs args = {0};
+    args.names = jget(r, d->n + 1, sizeof *args.names);
+    args.kw = jget(r, d->n + 1, sizeof *args.kw);
+    if (!args.names || !args.kw) {
+        return false;
+    }
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->entries[i].key.kind == J_STR) {
+            args.names[args.n_kw] = d->entries[i].key.s;
+            args.kw[args.n_kw++] = d->entries[i].value;
+        }
+    }
+    return jformat(r, c->self.s, &args, &c->out);
+}
+
 const jnative jstr_methods[] = {{"count", "/sub,start,end", 1, 0, str_count},
                                 {"find", "/sub,start,end", 1, FIND_FIRST, str_find},
                                 {"rfind", "/sub,start,end", 1, FIND_LAST, str_find},
@@ -530,4 +551,5 @@ const jnative jstr_methods[] = {{"count", "/sub,start,end", 1, 0, str_count},
                                 {"zfill", "/width", 1, 0, str_zfill},
                                 {"expandtabs", "tabsize", 0, 0, str_expandtabs},
                                 {"format", NULL, 0, 0, str_format},
+                                {"format_map", "/mapping", 1, 0, str_format_map},
                                 {NULL, NULL, 0, 0, NULL}};

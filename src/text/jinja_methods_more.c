@@ -159,38 +159,12 @@ static bool list_copy(jrun *r, jcall *c) {
     return ok;
 }
 
-/* The two ways to change a list that Jinja2's sandbox leaves open. */
-static bool list_pop(jrun *r, jcall *c) {
-    jlist *list = c->self.list;
-    int64_t i;
-    if (!jarg_int(r, c, 0, -1, &i)) {
-        return false;
-    }
-    i += i < 0 ? (int64_t)list->n : 0;
-    if (i < 0 || i >= (int64_t)list->n) {
-        return jfail(r, list->n ? "pop index out of range" : "pop from empty list");
-    }
-    size_t n_behind = list->n - 1 - (size_t)i;
-    c->out = list->items[i];
-    memmove(list->items + i, list->items + i + 1, n_behind * sizeof *list->items);
-    list->n--;
-    return jcharge(r, n_behind / 4);
-}
-
-static bool list_clear(jrun *r, jcall *c) {
-    (void)r;
-    c->self.list->n = 0;
-    return true;
-}
-
 static const jnative list_methods[] = {{"index", "/value,start,stop", 1, 0, list_index},
                                        {"count", "/value", 1, 0, list_count},
                                        {"copy", "/", 0, 0, list_copy},
-                                       {"pop", "/index", 0, 0, list_pop},
-                                       {"clear", "/", 0, 0, list_clear},
                                        {NULL, NULL, 0, 0, NULL}};
-static const char *const list_unsafe[] = {"append", "reverse", "insert", "sort",
-                                          "extend", "remove",  NULL};
+static const char *const list_unsafe[] = {"append", "clear",  "extend", "insert", "pop",
+                                          "remove", "reverse", "sort",  NULL};
 
 /* ---- dicts */
 

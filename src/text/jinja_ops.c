@@ -322,6 +322,16 @@ static bool object_attr(jrun *r, jval v, const jstr *name, jval *out, bool *foun
     return true;
 }
 
+/* A method that would change a value: undefined, as in Jinja2's immutable sandbox. */
+static bool undefined_unsafe(jrun *r, jval v, const jstr *name, jval *out) {
+    jbuf b = {0};
+    jval text;
+    bool ok = jbuf_text(r, &b, "templates cannot change values: ", false) &&
+              jbuf_text(r, &b, jtype_name(v), false) && jbuf_text(r, &b, ".", false) &&
+              jbuf_str(r, &b, name) && jbuf_add(r, &b, "", 1, false) && jbuf_take(r, &b, &text);
+    return ok && jundefined_hint(r, text.s->data, out);
+}
+
 /* An attribute as Python's getattr finds it: a method or a field, never a key. */
 static bool find_attr(jrun *r, jval v, const jstr *name, jval *out, bool *found) {
     bool is_unsafe = false;
@@ -331,7 +341,7 @@ static bool find_attr(jrun *r, jval v, const jstr *name, jval *out, bool *found)
     const jnative *method = jmethod_find(v, name, &is_unsafe);
     *found = method != NULL || is_unsafe;
     if (is_unsafe) {
-        return jundefined_hint(r, "a method that would change a value is not allowed here", out);
+        return undefined_unsafe(r, v, name, out);
     }
     if (method) {
         jbound *b = jget(r, 1, sizeof *b);

@@ -16,7 +16,7 @@ static bool can_assign(const jnode *n) {
             }
         }
     }
-    return n->kind == N_NAME || n->kind == N_TUPLE;
+    return n->kind == N_NAME || n->kind == N_TUPLE || n->kind == N_NSREF;
 }
 
 static void set_use(jnode *n, jname_use use) {
@@ -26,34 +26,14 @@ static void set_use(jnode *n, jname_use use) {
     }
 }
 
-static jnode *parse_target(jparse *p, const char *end, jname_use use) {
-    jnode *n = jparse_tuple(p, TUPLE_TARGET, end);
+static jnode *parse_target(jparse *p, jtuple_rule rule, const char *end, jname_use use) {
+    jnode *n = jparse_tuple(p, rule, end);
     if (n && !can_assign(n)) {
         jparse_fail(p, n->pos, "this cannot be assigned to");
         return NULL;
     }
     if (n) {
         set_use(n, use);
-    }
-    return n;
-}
-
-/* Also name.attribute, of a namespace. */
-static jnode *parse_set_target(jparse *p) {
-    jtoken *t = jpeek(p, 0);
-    jtoken *dot = jpeek(p, 1);
-    if (dot->kind != T_OP || strcmp(dot->op, ".") != 0) {
-        return parse_target(p, NULL, USE_STORE);
-    }
-    if (t->kind != T_NAME || jpeek(p, 2)->kind != T_NAME) {
-        jparse_fail(p, t->pos, "expected NAME.ATTRIBUTE");
-        return NULL;
-    }
-    jnode *n = jnode_new(p, N_NSREF, t->pos);
-    if (n) {
-        n->name = t->text;
-        n->attr = jpeek(p, 2)->text;
-        p->at += 3;
     }
     return n;
 }
@@ -94,7 +74,7 @@ static bool parse_for(jparse *p, jnode *n) {
     static const char *const ends[] = {"endfor", "else", NULL};
     n->kind = N_FOR;
     size_t target = p->at;
-    n->a = parse_target(p, "in", USE_PARAM);
+    n->a = parse_target(p, TUPLE_TARGET, "in", USE_PARAM);
     size_t behind = p->at;
     if (!n->a || !jexpect(p, T_NAME, "in")) {
         return false;
@@ -107,7 +87,7 @@ static bool parse_for(jparse *p, jnode *n) {
         n->c = jparse_expression(p);
         size_t back = p->at;
         p->at = target;
-        n->test_target = n->c ? parse_target(p, "in", USE_PARAM) : NULL;
+        n->test_target = n->c ? parse_target(p, TUPLE_TARGET, "in", USE_PARAM) : NULL;
         if (!n->test_target || p->at != behind) {
             return false;
         }
@@ -148,7 +128,7 @@ static bool parse_if(jparse *p, jnode *n) {
 }
 
 static bool parse_set(jparse *p, jnode *n) {
-    n->a = parse_set_target(p);
+    n->a = parse_target(p, TUPLE_SET_TARGET, NULL, USE_STORE);
     if (!n->a) {
         return false;
     }
@@ -233,7 +213,7 @@ static bool parse_with(jparse *p, jnode *n) {
         if (n->items.n && !jexpect(p, T_OP, ",")) {
             return false;
         }
-        if (!jbody_add(p, &n->items, parse_target(p, NULL, USE_PARAM)) || !jexpect(p, T_OP, "=") ||
+        if (!jbody_add(p, &n->items, parse_target(p, TUPLE_TARGET, NULL, USE_PARAM)) || !jexpect(p, T_OP, "=") ||
             !jbody_add(p, &n->more, jparse_expression(p))) {
             return false;
         }

@@ -294,6 +294,29 @@ jnode *jparse_expression(jparse *p) {
 
 /* ---- literals */
 
+/* A name, a tuple in parentheses, or name.attribute. */
+static jnode *parse_set_target(jparse *p) {
+    jtoken *t = jpeek(p, 0);
+    jtoken *dot = jpeek(p, 1);
+    jtoken *attr = jpeek(p, 2);
+    bool is_dotted = t->kind == T_NAME && dot->kind == T_OP && strcmp(dot->op, ".") == 0;
+    if (!is_dotted) {
+        return parse_primary(p);
+    }
+    if (attr->kind != T_NAME) {
+        p->at += 2;
+        fail_unexpected(p, "a name");
+        return NULL;
+    }
+    jnode *n = jnode_new(p, N_NSREF, t->pos);
+    if (n) {
+        n->name = t->text;
+        n->attr = attr->text;
+        p->at += 3;
+    }
+    return n;
+}
+
 static bool is_tuple_end(jparse *p, const char *end) {
     jtoken *t = jpeek(p, 0);
     return t->kind == T_PRINT_END || t->kind == T_BLOCK_END || jat_op(p, ")") ||
@@ -305,9 +328,10 @@ jnode *jparse_tuple(jparse *p, jtuple_rule rule, const char *end) {
     jnode *first = NULL;
     jnode *tuple = NULL;
     while (!is_tuple_end(p, end)) {
-        jnode *n = rule == TUPLE_TARGET    ? parse_primary(p)
-                   : rule == TUPLE_NO_COND ? parse_or(p)
-                                           : parse_condition(p);
+        jnode *n = rule == TUPLE_SET_TARGET ? parse_set_target(p)
+                   : rule == TUPLE_TARGET   ? parse_primary(p)
+                   : rule == TUPLE_NO_COND  ? parse_or(p)
+                                            : parse_condition(p);
         if (!n) {
             return NULL;
         }

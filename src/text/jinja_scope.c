@@ -21,6 +21,7 @@ typedef struct symbol {
     const jstr *name;
     uint16_t slot;
     bool is_stored;
+    bool is_merged; /* stored by a branch that is being merged */
     jload_kind load;
     variable alias;
 } symbol;
@@ -205,7 +206,7 @@ static bool declare_branch(resolver *x, const jbody *body, symbols *copy) {
     return ok;
 }
 
-/* A name that some branches assign and others do not keeps its value from before. */
+/* A name that a branch assigns keeps its value from before in the others. */
 static bool merge_branches(resolver *x, const symbols branch[3]) {
     size_t n_before = x->s->n;
     for (int k = 0; k < 3; k++) {
@@ -219,20 +220,20 @@ static bool merge_branches(resolver *x, const symbols branch[3]) {
             to->alias = from->alias;
         }
     }
+    for (int k = 0; k < 3; k++) {
+        for (size_t i = 0; i < branch[k].n; i++) {
+            symbol *s = find_in(x->s, branch[k].list[i].name);
+            size_t at = (size_t)(s - x->s->list);
+            bool was_stored = at < n_before && s->is_stored;
+            if (branch[k].list[i].is_stored && !was_stored) {
+                s->load = find_outer(x->f, s->name, &s->alias) ? LOAD_ALIAS : LOAD_CONTEXT;
+                s->is_merged = true;
+            }
+        }
+    }
     for (size_t i = 0; i < x->s->n; i++) {
-        symbol *s = &x->s->list[i];
-        int n_store = 0;
-        for (int k = 0; k < 3; k++) {
-            const symbol *from = find_in(&branch[k], s->name);
-            n_store += from && from->is_stored;
-        }
-        if (!is_working(x->p, x->s->n) || (i < n_before && s->is_stored) || n_store == 0) {
-            continue;
-        }
-        s->is_stored = true;
-        if (n_store < 3) {
-            s->load = find_outer(x->f, s->name, &s->alias) ? LOAD_ALIAS : LOAD_CONTEXT;
-        }
+        x->s->list[i].is_stored = x->s->list[i].is_stored || x->s->list[i].is_merged;
+        x->s->list[i].is_merged = false;
     }
     return true;
 }

@@ -89,6 +89,12 @@ bool jhash(jrun *r, jval v, uint64_t *hash) {
         }
         jleave(r);
         return true;
+    case J_VIEW:
+        if (v.view->which == JVIEW_VALUES) {
+            *hash = XXH3_64bits(&v.view, sizeof v.view);
+            return true;
+        }
+        return jfail(r, "unhashable type: '%s'", jtype_name(v));
     case J_LIST:
     case J_DICT:
     case J_SLICE:

@@ -1,7 +1,7 @@
 /* Values of the template language: Python's, as far as templates can see them.
  *
  * Everything lives in the memory of one render (or, for constants, of the template) and is freed
- * with it. Strings, tuples and dicts never change once made; lists only shrink (pop, clear).
+ * with it. No value changes once made, except what namespaces hold.
  * Functions that can fail return false after the run holds the error.
  */
 #ifndef SMOE_TEXT_JINJA_VALUE_H
