@@ -203,11 +203,36 @@ typedef struct smoe_message {
     const char *content; /* plain text: never becomes control tokens, whatever it holds */
 } smoe_message;
 
-/* Renders with the model's chat format; with add_generation the prompt ends where the assistant
+/* Renders with the model's chat template; with add_generation the prompt ends where the assistant
  * begins. *ids is the caller's (smoe_free). */
 SMOE_API int smoe_chat_tokens(const smoe_tokenizer *tokenizer, const smoe_message *messages,
                               size_t n_message, bool add_generation, int32_t **ids, size_t *n_id,
                               smoe_error *err) SMOE_MUST_USE;
+
+/* What a chat template renders. The JSON texts are as the OpenAI API has them. Whatever they hold
+ * stays text: control tokens come from the template only. */
+typedef struct smoe_render_options {
+    const char *messages; /* a JSON array */
+    size_t messages_bytes;
+    const char *tools; /* a JSON array; NULL: none */
+    size_t tools_bytes;
+    const char *variables; /* a JSON object of further variables of the template; NULL: none */
+    size_t variables_bytes;
+    bool add_generation; /* end where the assistant begins; a variable add_generation_prompt counts */
+    const char *now; /* "2026-01-02 03:04:05" for templates that print the date; NULL: local time */
+} smoe_render_options;
+
+/* The prompt as text and as ids, by the model's own template. *text is NUL-terminated; both are the
+ * caller's (smoe_free), untouched on failure; either of text and ids may be NULL when not wanted. A
+ * template that refuses the messages is SMOE_ERR_ARGUMENT, with the place in the template. */
+SMOE_API int smoe_render(const smoe_tokenizer *tokenizer, const smoe_render_options *options,
+                         char **text, size_t *text_bytes, int32_t **ids, size_t *n_id,
+                         smoe_error *err) SMOE_MUST_USE;
+/* The same text by a template of the caller's. name stands in errors. special: a JSON object of the
+ * special tokens by name ({"bos_token": "<s>"}), NULL: none. *text is the caller's (smoe_free). */
+SMOE_API int smoe_render_template(const char *source, size_t source_bytes, const char *name,
+                                  const char *special, const smoe_render_options *options,
+                                  char **text, size_t *text_bytes, smoe_error *err) SMOE_MUST_USE;
 
 /* ------------------------------------------------------------------ sessions */
 
