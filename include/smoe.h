@@ -257,19 +257,63 @@ SMOE_API void smoe_session_cancel(smoe_session *session);
 
 /* ------------------------------------------------------------------ generation */
 
+typedef struct smoe_logit_bias {
+    int32_t id;
+    float bias; /* added to the logit; -INFINITY bans the token, +INFINITY allows no others */
+} smoe_logit_bias;
+
+/* How a token is chosen from logits. Zero turns a step off unless the field says otherwise; what
+ * each step does, their order and their sources are in docs/sampling.md. */
 typedef struct smoe_sampling {
-    float temperature;        /* 0: greedy (after the penalty); the rest is then unused */
+    float temperature;        /* 0: greedy (after bias and penalties); the rest is then unused */
     int32_t top_k;            /* 0: off */
     float top_p;              /* 1: off */
     float min_p;              /* 0: off */
-    float repetition_penalty; /* 1: off; over all tokens of the sequence */
+    float repetition_penalty; /* 1: off; prompt and output */
     uint64_t seed;
+    float typical_p;             /* 0 or 1: off */
+    float xtc_probability;       /* 0: off */
+    float xtc_threshold;         /* with XTC: above 0 */
+    int32_t penalty_last_tok;    /* the penalties look at so many last tokens; 0: at all */
+    float presence_penalty;      /* output only */
+    float frequency_penalty;     /* output only */
+    float dry_multiplier;        /* 0: off */
+    float dry_base;              /* with DRY: at least 1 */
+    int32_t dry_allowed_tok;     /* with DRY: at least 1; repeats shorter than this are free */
+    int32_t dry_last_tok;        /* 0: all */
+    float mirostat_tau;          /* 0: off; aimed-at surprise in bits. Not with top-k to XTC */
+    float mirostat_eta;          /* with mirostat: above 0 */
+    const smoe_logit_bias *bias; /* [n_bias], borrowed during smoe_generate */
+    size_t n_bias;
+    /* Texts that a repeat for DRY never crosses, borrowed; NULL: newline, colon, quote, star. */
+    const char *const *dry_breaker;
+    size_t n_dry_breaker;
 } smoe_sampling;
 
-/* The checkpoint's generation defaults, else temperature 0.7, top-p 0.95; seed 0. */
+/* The checkpoint's generation defaults, else temperature 0.7, top-p 0.95; seed 0. What is off has
+ * the usual parameters: XTC threshold 0.1, DRY base 1.75 and 2 allowed, mirostat eta 0.1. */
 SMOE_API smoe_sampling smoe_model_sampling(const smoe_model *model);
 
 typedef enum smoe_finish { SMOE_FINISH_LENGTH, SMOE_FINISH_END, SMOE_FINISH_STOP } smoe_finish;
+
+/* Natural logarithm of a token's probability under the model's own distribution, the softmax of its
+ * logits before anything in smoe_sampling. -INFINITY for a probability of zero. */
+typedef struct smoe_logprob {
+    int32_t id;
+    float logprob;
+} smoe_logprob;
+
+enum { SMOE_MAX_TOP_LOGPROBS = 128 };
+
+/* A token as it was chosen. Everything is borrowed until the callback returns. */
+typedef struct smoe_token {
+    int32_t id;
+    const char *text; /* what became whole through it: maybe empty, never part of a character */
+    size_t text_bytes;
+    float logprob;           /* NAN unless options.logprobs */
+    const smoe_logprob *top; /* [n_top], likeliest first; equal ones by id */
+    size_t n_top;
+} smoe_token;
 
 typedef struct smoe_generate_options {
     smoe_sampling sampling;
@@ -277,9 +321,12 @@ typedef struct smoe_generate_options {
     bool ignore_end;         /* go on past end-of-generation ids */
     const char *const *stop; /* texts that end generation; not part of the output */
     size_t n_stop;
-    /* Each id as chosen, with the text that became whole through it (maybe empty, never part of
-     * a UTF-8 character). Returning true ends with SMOE_ERR_CANCELLED. */
-    bool (*on_token)(void *user, int32_t id, const char *text, size_t text_bytes);
+    bool logprobs;        /* fill smoe_token.logprob */
+    int32_t top_logprobs; /* and as many of the likeliest; at most SMOE_MAX_TOP_LOGPROBS */
+    /* Each id as chosen, the end id only when it lets out text that was held back for a stop text.
+     * A control token has no text, and all text before it comes with it at the latest. Returning
+     * true ends with SMOE_ERR_CANCELLED. */
+    bool (*on_token)(void *user, const smoe_token *token);
     void *user;
 } smoe_generate_options;
 

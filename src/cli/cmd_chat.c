@@ -44,12 +44,11 @@ static void drop_messages(chat *c, size_t keep) {
     }
 }
 
-static bool print_token(void *user, int32_t id, const char *text, size_t bytes) {
+static bool print_token(void *user, const smoe_token *token) {
     byte_buf *answer = user;
-    (void)id;
-    fwrite(text, 1, bytes, stdout);
+    fwrite(token->text, 1, token->text_bytes, stdout);
     fflush(stdout);
-    return buf_append(answer, text, bytes, NULL) != SMOE_OK;
+    return buf_append(answer, token->text, token->text_bytes, NULL) != SMOE_OK;
 }
 
 /* Answers the last user message. Ctrl-C ends the answer, which then stands as far as it came. */
@@ -202,8 +201,7 @@ static int run(const command *self, int argc, char **argv) {
     }
     if (!smoe_model_tokenizer(c.model)) {
         rc = fail_text("chat: this model has no tokenizer");
-    } else {
-        c.sampling = resolve_sampling(c.model, &sampling);
+    } else if ((rc = resolve_sampling(c.model, &sampling, &c.sampling)) == 0) {
         c.n_system = system && add_message(&c, "system", system, strlen(system)) == 0;
         if (line_is_terminal()) {
             puts("/help lists commands, Ctrl-D leaves.");

@@ -1,5 +1,6 @@
 /* smoe run: continue a prompt. */
 #include <json-c/json.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@ typedef struct run_flags {
     sampling_flags sampling;
     const char *prompt, *prompt_file, *ids;
     int32_t max_tok;
+    int32_t top_logprobs;
+    bool has_logprobs;
     option_list stop;
     bool special, ignore_end, json, stats;
 } run_flags;
@@ -20,15 +23,47 @@ typedef struct run_flags {
 typedef struct printer {
     bool json; /* keep the text for the JSON value instead of printing it */
     byte_buf text;
+    const smoe_tokenizer *tokenizer; /* may be NULL */
+    struct json_object *logprobs;    /* array with an element for each token; NULL: not asked for */
 } printer;
 
-static bool print_token(void *user, int32_t id, const char *text, size_t bytes) {
-    printer *p = user;
-    (void)id;
-    if (p->json) {
-        return buf_append(&p->text, text, bytes, NULL) != SMOE_OK;
+/* A number that JSON has: an impossible token's log-probability is -infinity, shown as null. */
+static struct json_object *logprob_json(float v) {
+    return isfinite(v) ? json_object_new_double((double)v) : NULL;
+}
+
+static struct json_object *token_json(const printer *p, int32_t id, float logprob) {
+    struct json_object *o = json_object_new_object();
+    char *text = NULL;
+    size_t bytes = 0;
+    json_object_object_add(o, "id", json_object_new_int(id));
+    if (p->tokenizer && smoe_detokenize(p->tokenizer, &id, 1, true, &text, &bytes, NULL) == 0) {
+        json_object_object_add(o, "token", json_object_new_string_len(text, (int)bytes));
+        smoe_free(text);
     }
-    fwrite(text, 1, bytes, stdout);
+    json_object_object_add(o, "logprob", logprob_json(logprob));
+    return o;
+}
+
+static void keep_logprobs(printer *p, const smoe_token *token) {
+    struct json_object *o = token_json(p, token->id, token->logprob);
+    struct json_object *top = json_object_new_array();
+    for (size_t i = 0; i < token->n_top; i++) {
+        json_object_array_add(top, token_json(p, token->top[i].id, token->top[i].logprob));
+    }
+    json_object_object_add(o, "top", top);
+    json_object_array_add(p->logprobs, o);
+}
+
+static bool print_token(void *user, const smoe_token *token) {
+    printer *p = user;
+    if (p->logprobs) {
+        keep_logprobs(p, token);
+    }
+    if (p->json) {
+        return buf_append(&p->text, token->text, token->text_bytes, NULL) != SMOE_OK;
+    }
+    fwrite(token->text, 1, token->text_bytes, stdout);
     fflush(stdout);
     return ferror(stdout) != 0;
 }
@@ -72,13 +107,17 @@ static struct json_object *id_array(const int32_t *ids, size_t n) {
 
 static void print_result(const smoe_model *model, const smoe_sampling *sampling,
                          const int32_t *prompt, size_t n_prompt, const int32_t *ids, size_t n_id,
-                         const printer *p, const char *finish) {
+                         printer *p, const char *finish) {
     struct json_object *o = json_object_new_object();
     json_object_object_add(o, "prompt_ids", id_array(prompt, n_prompt));
     json_object_object_add(o, "ids", id_array(ids, n_id));
     json_object_object_add(
         o, "text",
         json_object_new_string_len(p->text.data ? p->text.data : "", (int)p->text.bytes));
+    if (p->logprobs) {
+        json_object_object_add(o, "logprobs", p->logprobs);
+        p->logprobs = NULL;
+    }
     json_object_object_add(o, "finish", json_object_new_string(finish));
     json_object_object_add(o, "seed", json_object_new_uint64(sampling->seed));
     json_object_object_add(o, "stats", stats_json(model));
@@ -93,8 +132,16 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
     int32_t *ids = NULL;
     size_t n_prompt = 0;
     size_t n_id = 0;
-    printer p = {.json = f->json, .text = {.max_bytes = SIZE_MAX / 2}};
-    smoe_sampling sampling = resolve_sampling(model, &f->sampling);
+    printer p = {.json = f->json,
+                 .text = {.max_bytes = SIZE_MAX / 2},
+                 .tokenizer = smoe_model_tokenizer(model)};
+    smoe_sampling sampling;
+    if (resolve_sampling(model, &f->sampling, &sampling) != 0) {
+        return 1;
+    }
+    if (f->has_logprobs && !f->json) {
+        return fail_text("--logprobs goes with --json");
+    }
     if (prompt_ids(f, model, &prompt, &n_prompt, &err) != SMOE_OK) {
         return fail(&err);
     }
@@ -107,8 +154,11 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
                                .ignore_end = f->ignore_end,
                                .stop = f->stop.item,
                                .n_stop = f->stop.n_item,
+                               .logprobs = f->has_logprobs,
+                               .top_logprobs = f->top_logprobs,
                                .on_token = print_token,
                                .user = &p};
+    p.logprobs = f->has_logprobs ? json_object_new_array() : NULL;
     interrupt_begin(session);
     int rc = smoe_generate(session, prompt, n_prompt, &o, &ids, &n_id, &finish, &err);
     bool stopped = interrupt_end();
@@ -133,6 +183,7 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
     free(prompt);
     smoe_free(ids);
     buf_free(&p.text);
+    json_object_put(p.logprobs);
     return rc == SMOE_OK ? 0 : stopped ? EXIT_STOPPED : fail(&err);
 }
 
@@ -156,6 +207,8 @@ static int run(const command *self, int argc, char **argv) {
          "go on past the model's end tokens", NULL},
         {OPTION_FLAG, 0, "json", NULL, &f.json, 0, 0,
          "print one JSON object with ids, text and statistics", NULL},
+        {OPTION_INT, 0, "logprobs", "N", &f.top_logprobs, 0, SMOE_MAX_TOP_LOGPROBS,
+         "with --json: each token's log-probability and the N likeliest", &f.has_logprobs},
         {OPTION_FLAG, 0, "stats", NULL, &f.stats, 0, 0, "print statistics on stderr", NULL},
         {0}};
     const option *const tables[] = {own, sampling_option_rows(&f.sampling),

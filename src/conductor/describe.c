@@ -133,8 +133,14 @@ int smoe_describe_json(const char *path, char **json, smoe_error *err) {
 
 int sampling_from_text(smoe_sampling *out, const text_assets *text, smoe_error *err) {
     struct json_object *root = NULL;
-    *out = (smoe_sampling){
-        .temperature = 0.7f, .top_k = 0, .top_p = 0.95f, .min_p = 0, .repetition_penalty = 1};
+    *out = (smoe_sampling){.temperature = 0.7f,
+                           .top_p = 0.95f,
+                           .repetition_penalty = 1,
+                           .typical_p = 1,
+                           .xtc_threshold = 0.1f,
+                           .dry_base = 1.75f,
+                           .dry_allowed_tok = 2,
+                           .mirostat_eta = 0.1f};
     if (!text->generation.data) {
         return SMOE_OK;
     }
@@ -150,20 +156,22 @@ int sampling_from_text(smoe_sampling *out, const text_assets *text, smoe_error *
     json_at at = {root, "generation_config.json", ""};
     bool sample = true;
     int64_t top_k = out->top_k;
-    double t = (double)out->temperature, top_p = 1, min_p = 0, penalty = 1;
+    double t = (double)out->temperature, top_p = 1, min_p = 0, typical_p = 1, penalty = 1;
     rc = json_opt_bool(&at, "do_sample", &sample, err);
     rc = rc ? rc : json_opt_number(&at, "temperature", 0, 100, &t, err);
     rc = rc ? rc : json_opt_int(&at, "top_k", 0, INT32_MAX, &top_k, err);
     rc = rc ? rc : json_opt_number(&at, "top_p", 1e-6, 1, &top_p, err);
     rc = rc ? rc : json_opt_number(&at, "min_p", 0, 1, &min_p, err);
+    rc = rc ? rc : json_opt_number(&at, "typical_p", 1e-6, 1, &typical_p, err);
     rc = rc ? rc : json_opt_number(&at, "repetition_penalty", 1e-6, 100, &penalty, err);
     json_object_put(root);
     if (rc == SMOE_OK) {
-        *out = (smoe_sampling){.temperature = sample ? (float)t : 0,
-                               .top_k = (int32_t)top_k,
-                               .top_p = (float)top_p,
-                               .min_p = (float)min_p,
-                               .repetition_penalty = (float)penalty};
+        out->temperature = sample ? (float)t : 0;
+        out->top_k = (int32_t)top_k;
+        out->top_p = (float)top_p;
+        out->min_p = (float)min_p;
+        out->typical_p = (float)typical_p;
+        out->repetition_penalty = (float)penalty;
     }
     return rc;
 }
