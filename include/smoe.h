@@ -94,8 +94,8 @@ SMOE_API int smoe_describe(const char *path, smoe_info *out, smoe_error *err) SM
 /* The same and the whole spec as JSON; *json is the caller's (smoe_free), untouched on failure. */
 SMOE_API int smoe_describe_json(const char *path, char **json, smoe_error *err) SMOE_MUST_USE;
 
-/* What a GGUF file holds, for people to read: its metadata, and its tensors with those of all layers
- * in one line. Also for architectures that cannot be run. *text is the caller's (smoe_free),
+/* What a GGUF file holds, for people to read: its metadata, and its tensors with those of all
+ * layers in one line. Also for architectures that cannot be run. *text is the caller's (smoe_free),
  * untouched on failure; NULL when path is no GGUF file. */
 SMOE_API int smoe_describe_container(const char *path, char **text, smoe_error *err) SMOE_MUST_USE;
 
@@ -168,7 +168,8 @@ typedef struct smoe_plan {
     int32_t n_thread;
 } smoe_plan;
 
-/* Opens a vault, a checkpoint folder, or a GGUF file (any file of a split model). The plan is logged before memory is taken. */
+/* Opens a vault, a checkpoint folder, or a GGUF file (any file of a split model). The plan is
+ * logged before memory is taken. */
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */

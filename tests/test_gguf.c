@@ -109,8 +109,8 @@ TEST(gguf_fixture_olmoe) {
 
 /* ---- models as published: quantised, in one file or several */
 
-/* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says how
- * many are compared: behind it the best logit leads by less than rounding may change. */
+/* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says
+ * how many are compared: behind it the best logit leads by less than rounding may change. */
 static void check_greedy(const char *path, const int32_t *prompt, size_t n_prompt,
                          const int32_t *want, size_t limit) {
     smoe_model_options options = {
@@ -243,8 +243,8 @@ static void check_same_logits(const char *a, const char *b) {
     }
 }
 
-/* Rows of q and k permuted for neighbouring pairs, shared experts, leading dense layers: a GGUF file
- * computes what the checkpoint folder does. */
+/* Rows of q and k permuted for neighbouring pairs, shared experts, leading dense layers: a GGUF
+ * file computes what the checkpoint folder does. */
 TEST(gguf_deepseek_computes_what_its_folder_does) {
     tiny_gguf shape = {.n_dense = 1, .n_shared = 2};
     size_t n, m;

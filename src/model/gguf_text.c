@@ -321,8 +321,8 @@ int gguf_text_take(text_assets *text, const gguf_header *h, const char *label, s
 
 /* ---- ids */
 
-/* Tokens that end generation whatever a file names as such, by their texts: instruction-tuned models
- * end a turn with one and a document with another, and files have room for few. */
+/* Tokens that end generation whatever a file names as such, by their texts: instruction-tuned
+ * models end a turn with one and a document with another, and files have room for few. */
 static bool is_end_text(text_piece p) {
     static const char *const texts[] = {
         "<|im_end|>",        "<|endoftext|>",

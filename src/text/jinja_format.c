@@ -1,7 +1,7 @@
 /* Formatting of values into text: Python's % operator and str.format. Owns no state.
  *
- * Both read a specification (fill, alignment, sign, width, precision, type) and share what makes text
- * of it. */
+ * Both read a specification (fill, alignment, sign, width, precision, type) and share what makes
+ * text of it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +23,8 @@ typedef struct format_spec {
 
 /* ---- padding */
 
-/* Adds fill so that the text from `start` of b, whose first n_prefix bytes are a sign or the like, is
- * as wide as asked. */
+/* Adds fill so that the text from `start` of b, whose first n_prefix bytes are a sign or the like,
+ * is as wide as asked. */
 static bool pad_into(jrun *r, jbuf *to, const format_spec *f, const jstr *text, size_t n_prefix) {
     size_t width = f->width > 0 ? (size_t)f->width : 0;
     size_t n = width > text->n_char ? width - text->n_char : 0;

@@ -4,9 +4,9 @@
 #include "base/utf8.h"
 #include "text/jinja_run.h"
 
-/* The buffer behind a string that was made by joining. Bytes before used belong to strings and never
- * change; the string that ends at used may be grown in place, which keeps a text that a template
- * builds piece by piece from costing the square of its length. */
+/* The buffer behind a string that was made by joining. Bytes before used belong to strings and
+ * never change; the string that ends at used may be grown in place, which keeps a text that a
+ * template builds piece by piece from costing the square of its length. */
 typedef struct jroom {
     char *data;
     size_t used, cap;

@@ -1,5 +1,5 @@
-/* Containers, and what Python's operators say of values: truth, equality, order, membership. Owns no
- * state. */
+/* Containers, and what Python's operators say of values: truth, equality, order, membership. Owns
+ * no state. */
 #include "text/jinja_value.h"
 
 #include <math.h>
