@@ -84,7 +84,8 @@ typedef struct smoe_info {
     uint64_t n_param_active; /* used by one token */
     uint64_t expert_bytes;   /* largest expert record */
     uint64_t experts_bytes;  /* all experts */
-    uint64_t token_cycle_bytes;
+    uint64_t token_cycle_bytes;    /* of the experts that one token touches */
+    uint64_t smallest_ring_bytes;  /* a token cycle as it lies in the ring, aligned */
     uint64_t scout_bytes;    /* resident weights */
     uint64_t kv_token_bytes; /* KV cache for one token, default precision */
 } smoe_info;

@@ -68,12 +68,11 @@ static bool print_token(void *user, const smoe_token *token) {
     return ferror(stdout) != 0;
 }
 
-/* The prompt's ids from whichever of the three options was given. */
-static int prompt_ids(const run_flags *f, const smoe_model *model, int32_t **ids, size_t *n_id,
+/* The prompt's ids from whichever of the three options was given; before the model is opened. */
+static int prompt_ids(const run_flags *f, const char *path, int32_t **ids, size_t *n_id,
                       smoe_error *err) {
     char *text = NULL;
     size_t bytes = 0;
-    int rc;
     if ((f->prompt != NULL) + (f->prompt_file != NULL) + (f->ids != NULL) != 1) {
         return err_set(err, SMOE_ERR_ARGUMENT,
                        "give the prompt by exactly one of --prompt, --prompt-file and --ids");
@@ -81,18 +80,11 @@ static int prompt_ids(const run_flags *f, const smoe_model *model, int32_t **ids
     if (f->ids) {
         return parse_ids(f->ids, strlen(f->ids), "--ids", ids, n_id, err);
     }
-    if (!smoe_model_tokenizer(model)) {
-        return err_set(err, SMOE_ERR_ARGUMENT,
-                       "this model has no tokenizer; give token ids with --ids");
-    }
     if (f->prompt) {
-        return smoe_tokenize(smoe_model_tokenizer(model), f->prompt, strlen(f->prompt), f->special,
-                             ids, n_id, err);
+        return tokenize_early(path, f->prompt, strlen(f->prompt), f->special, ids, n_id, err);
     }
-    rc = read_input(f->prompt_file, &text, &bytes, err);
-    if (rc == SMOE_OK) {
-        rc = smoe_tokenize(smoe_model_tokenizer(model), text, bytes, f->special, ids, n_id, err);
-    }
+    int rc = read_input(f->prompt_file, &text, &bytes, err);
+    rc = rc ? rc : tokenize_early(path, text, bytes, f->special, ids, n_id, err);
     free(text);
     return rc;
 }
@@ -124,13 +116,12 @@ static void print_result(const smoe_model *model, const smoe_sampling *sampling,
     print_json(o);
 }
 
-static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
+static int generate(run_flags *f, smoe_model *model, smoe_session *session, const int32_t *prompt,
+                    size_t n_prompt) {
     static const char *const finish_name[] = {"length", "end", "stop"};
     smoe_error err;
     smoe_finish finish = SMOE_FINISH_LENGTH;
-    int32_t *prompt = NULL;
     int32_t *ids = NULL;
-    size_t n_prompt = 0;
     size_t n_id = 0;
     printer p = {.json = f->json,
                  .text = {.max_bytes = SIZE_MAX / 2},
@@ -139,13 +130,8 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
     if (resolve_sampling(model, &f->sampling, &sampling) != 0) {
         return 1;
     }
-    if (f->has_logprobs && !f->json) {
-        return fail_text("--logprobs goes with --json");
-    }
-    if (prompt_ids(f, model, &prompt, &n_prompt, &err) != SMOE_OK) {
-        return fail(&err);
-    }
-    if (!f->json && f->prompt) {
+    bool fits = n_prompt <= (size_t)smoe_model_plan(model)->context_tok;
+    if (!f->json && f->prompt && fits) {
         fputs(f->prompt, stdout);
         fflush(stdout);
     }
@@ -172,7 +158,7 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
                 printf("%d%c", ids[i], i + 1 == n_id ? '\n' : ' ');
             }
         }
-    } else if (!f->json && f->prompt) {
+    } else if (!f->json && f->prompt && fits) {
         putchar('\n');
     }
     if (f->stats && (rc == SMOE_OK || stopped)) {
@@ -180,10 +166,12 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
         fprintf(stderr, "seed     %llu\n", (unsigned long long)sampling.seed);
         print_stats(model);
     }
-    free(prompt);
     smoe_free(ids);
     buf_free(&p.text);
     json_object_put(p.logprobs);
+    if (rc == SMOE_ERR_CANCELLED && ferror(stdout)) {
+        return 1; /* main says that standard output failed */
+    }
     return rc == SMOE_OK ? 0 : stopped ? EXIT_STOPPED : fail(&err);
 }
 
@@ -217,11 +205,21 @@ static int run(const command *self, int argc, char **argv) {
     if (rc) {
         return rc < 0;
     }
+    smoe_error err;
+    int32_t *prompt = NULL;
+    size_t n_prompt = 0;
+    if (f.has_logprobs && !f.json) {
+        return fail_text("--logprobs goes with --json");
+    }
+    if (prompt_ids(&f, path, &prompt, &n_prompt, &err) != SMOE_OK) {
+        return fail(&err);
+    }
     rc = open_model(path, &f.model, &model, &session);
     if (rc == 0) {
-        rc = generate(&f, model, session);
+        rc = generate(&f, model, session, prompt, n_prompt);
         close_model(model, session);
     }
+    smoe_free(prompt);
     return rc;
 }
 

@@ -158,7 +158,7 @@ static int copy_logits(sampler *s, const float *logits, smoe_error *err) {
     return any ? SMOE_OK
                : err_set(err, SMOE_ERR_NUMERIC,
                          "the logits are not finite, so no token can be chosen; the weights "
-                         "may be damaged (try smoe verify)");
+                         "may be damaged");
 }
 
 static void add_bias(sampler *s, const float *logits) {
