@@ -96,8 +96,8 @@ SMOE_API int smoe_describe(const char *path, smoe_info *out, smoe_error *err) SM
 SMOE_API int smoe_describe_json(const char *path, char **json, smoe_error *err) SMOE_MUST_USE;
 
 /* What a GGUF file holds, for people to read: its metadata, and its tensors with those of all
- * layers in one line. Also for architectures that cannot be run. *text is the caller's (smoe_free),
- * untouched on failure; NULL when path is no GGUF file. */
+ * layers in one line. Also for architectures that cannot be run. *text is the caller's
+ * (smoe_free), untouched on failure; NULL when path is no GGUF file. */
 SMOE_API int smoe_describe_container(const char *path, char **text, smoe_error *err) SMOE_MUST_USE;
 
 /* ------------------------------------------------------------------ sculpting */

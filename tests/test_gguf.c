@@ -415,8 +415,11 @@ TEST(gguf_content_is_described) {
     CHECK_OK(smoe_describe_container(test_data("bad/gguf/arch_format.gguf"), &text, &err));
     CHECK_HAS(text, "\"%s%n%x%s%s%s\"");
     smoe_free(text);
-    CHECK_OK(smoe_describe_container(test_data("bad/gguf/tok_tokens_utf8.gguf"), &text, &err));
-    CHECK_HAS(text, "\\x");
+    static const char hostile[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k"
+                                  "\10\0\0\0\6\0\0\0\0\0\0\0\033[1\xff\n\"";
+    test_write_file(test_path("hostile"), hostile, sizeof hostile - 1);
+    CHECK_OK(smoe_describe_container(test_path("hostile"), &text, &err));
+    CHECK_HAS(text, "\"\\x1b[1\\xff\\n\\\"\"\n");
     smoe_free(text);
     CHECK_OK(smoe_describe_container(test_data("fixtures/mixtral"), &text, &err));
     CHECK(text == NULL);
