@@ -202,6 +202,25 @@ SMOE_API int smoe_chat_tokens(const smoe_tokenizer *tokenizer, const smoe_messag
                               size_t n_message, bool add_generation, int32_t **ids, size_t *n_id,
                               smoe_error *err) SMOE_MUST_USE;
 
+/* ------------------------------------------------------------------ constraints */
+
+/* What a generated text must look like; see docs/constrained-output.md. A constraint belongs to the
+ * vocabulary of a tokenizer, which it does not need once open. It may be shared by threads. Its
+ * memory is taken at open: open it before the model, so that the plan counts it. */
+typedef struct smoe_constraint smoe_constraint;
+
+/* A grammar in GBNF, whose rule "root" is the whole text. */
+SMOE_API int smoe_constraint_open_gbnf(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                       const char *text, size_t text_bytes,
+                                       smoe_error *err) SMOE_MUST_USE;
+/* JSON that a JSON Schema (draft 2020-12) validates. Keywords that are not supported are errors
+ * that name them. */
+SMOE_API int smoe_constraint_open_schema(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                         const char *text, size_t text_bytes,
+                                         smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_constraint_close(smoe_constraint *constraint); /* NULL is allowed */
+SMOE_API uint64_t smoe_constraint_bytes(const smoe_constraint *constraint); /* memory it holds */
+
 /* ------------------------------------------------------------------ sessions */
 
 /* A session is one mutable token timeline with its KV cache, taken from the plan at open. */
@@ -245,6 +264,9 @@ typedef struct smoe_generate_options {
     bool ignore_end;         /* go on past end-of-generation ids */
     const char *const *stop; /* texts that end generation; not part of the output */
     size_t n_stop;
+    /* Only tokens that go on with a text of this kind are chosen, and end ids where it may end;
+     * generation ends by itself where it must. Not with ignore_end. NULL: none. */
+    const smoe_constraint *constraint;
     /* Each id as chosen, with the text that became whole through it (maybe empty, never part of
      * a UTF-8 character). Returning true ends with SMOE_ERR_CANCELLED. */
     bool (*on_token)(void *user, int32_t id, const char *text, size_t text_bytes);
