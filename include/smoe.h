@@ -235,6 +235,24 @@ SMOE_API int smoe_render(const smoe_tokenizer *tokenizer, const smoe_render_opti
 SMOE_API int smoe_render_template(const char *source, size_t source_bytes, const char *name,
                                   const char *special, const smoe_render_options *options,
                                   char **text, size_t *text_bytes, smoe_error *err) SMOE_MUST_USE;
+/* ------------------------------------------------------------------ constraints */
+
+/* What a generated text must look like; see docs/constrained-output.md. A constraint belongs to the
+ * vocabulary of a tokenizer, which it does not need once open. It may be shared by threads. Its
+ * memory is taken at open: open it before the model, so that the plan counts it. */
+typedef struct smoe_constraint smoe_constraint;
+
+/* A grammar in GBNF, whose rule "root" is the whole text. */
+SMOE_API int smoe_constraint_open_gbnf(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                       const char *text, size_t text_bytes,
+                                       smoe_error *err) SMOE_MUST_USE;
+/* JSON that a JSON Schema (draft 2020-12) validates. Keywords that are not supported are errors
+ * that name them. */
+SMOE_API int smoe_constraint_open_schema(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                         const char *text, size_t text_bytes,
+                                         smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_constraint_close(smoe_constraint *constraint); /* NULL is allowed */
+SMOE_API uint64_t smoe_constraint_bytes(const smoe_constraint *constraint); /* memory it holds */
 
 /* ------------------------------------------------------------------ sessions */
 
@@ -325,6 +343,9 @@ typedef struct smoe_generate_options {
     size_t n_stop;
     bool logprobs;        /* fill smoe_token.logprob */
     int32_t top_logprobs; /* and as many of the likeliest; at most SMOE_MAX_TOP_LOGPROBS */
+    /* Only tokens that go on with a text of this kind are chosen, and end ids where it may end;
+     * generation ends by itself where it must. Not with ignore_end. NULL: none. */
+    const smoe_constraint *constraint;
     /* Each id as chosen, the end id only when it lets out text that was held back for a stop text.
      * A control token has no text, and all text before it comes with it at the latest. Returning
      * true ends with SMOE_ERR_CANCELLED. */

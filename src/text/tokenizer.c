@@ -104,6 +104,28 @@ bool tokenizer_is_special(const smoe_tokenizer *t, int32_t id) {
     return id >= 0 && (uint32_t)id < t->vocab.n_id && t->vocab.tokens[id].is_special;
 }
 
+static bool is_control(const smoe_tokenizer *t, int32_t id) {
+    for (size_t i = 0; i < t->n_added; i++) {
+        if (t->added[i].id == id && t->added[i].is_control) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *tokenizer_token_bytes(const smoe_tokenizer *t, int32_t id, size_t *n) {
+    *n = 0;
+    if (id < 0 || (uint32_t)id >= t->vocab.n_id || !t->vocab.tokens[id].is_present) {
+        return NULL;
+    }
+    const vocab_token *token = &t->vocab.tokens[id];
+    if (token->is_special || (token->is_added && is_control(t, id))) {
+        return NULL;
+    }
+    *n = token->bytes;
+    return vocab_text(&t->vocab, (uint32_t)id);
+}
+
 /* ---- encoding */
 
 typedef struct encoder {
