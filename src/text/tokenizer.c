@@ -32,8 +32,9 @@ static int read_config_template(smoe_tokenizer *t, const text_assets *assets, sm
     struct json_object *source = rc == SMOE_OK ? json_find(root, "chat_template") : NULL;
     t->has_template = source != NULL;
     if (json_object_is_type(source, json_type_string)) {
-        t->chat =
-            chat_detect(json_object_get_string(source), (size_t)json_object_get_string_len(source));
+        size_t bytes = (size_t)json_object_get_string_len(source);
+        t->chat = chat_detect(json_object_get_string(source), bytes);
+        t->output = output_format_detect(json_object_get_string(source), bytes);
     }
     json_object_put(root);
     return rc;
@@ -43,6 +44,7 @@ static int read_template(smoe_tokenizer *t, const text_assets *assets, smoe_erro
     if (assets->chat_template.data) {
         t->has_template = true;
         t->chat = chat_detect(assets->chat_template.data, assets->chat_template.bytes);
+        t->output = output_format_detect(assets->chat_template.data, assets->chat_template.bytes);
         return SMOE_OK;
     }
     return assets->tokenizer_config.data ? read_config_template(t, assets, err) : SMOE_OK;

@@ -6,6 +6,7 @@
 #include "text/bpe.h"
 #include "text/chat.h"
 #include "text/normalize.h"
+#include "text/output.h"
 #include "text/pretok.h"
 #include "text/tokenizer.h"
 #include "text/vocab.h"
@@ -28,6 +29,7 @@ struct smoe_tokenizer {
     bpe_model bpe;
     bool has_template;
     const chat_format *chat; /* NULL: no template, or one that is not known */
+    output_format output;    /* how the template writes reasoning and tool calls */
 };
 
 /* Fills t from the text of a tokenizer.json. */
