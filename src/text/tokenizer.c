@@ -26,6 +26,7 @@ static int read_template(smoe_tokenizer *t, const text_assets *assets, smoe_erro
     if (!assets->chat_template.data) {
         return SMOE_OK;
     }
+    t->output = output_format_detect(assets->chat_template.data, assets->chat_template.bytes);
     snprintf(name, sizeof name, "%.200s: chat template", assets->label ? assets->label : "model");
     if (template_parse(&t->chat, assets->chat_template.data, assets->chat_template.bytes, name,
                        &why) == SMOE_OK) {
