@@ -203,9 +203,9 @@ bool jbuf_take(jrun *r, jbuf *b, jval *out) {
     if (!s) {
         return false;
     }
-    *s = (jstr){.data = b->data,
+    *s = (jstr){.data = b->bytes ? b->data : "",
                 .bytes = b->bytes,
-                .n_char = jstr_count(b->data, b->bytes),
+                .n_char = b->bytes ? jstr_count(b->data, b->bytes) : 0,
                 .marks = b->marks,
                 .n_mark = b->n_mark,
                 .is_safe = b->is_safe};
