@@ -1,5 +1,5 @@
-/* jinja: the template engine against Jinja2's results, what it remembers of where text came from, its
- * limits and errors, and prompts by whole chat templates. */
+/* jinja: the template engine against Jinja2's results, what it remembers of where text came from,
+ * its limits and errors, and prompts by whole chat templates. */
 #include "test.h"
 
 #include <json-c/json.h>
@@ -336,7 +336,8 @@ static struct json_object *infected(struct json_object *row, const char *text) {
 
 enum { ALL_TOKENS, NOT_SOUGHT, BROKEN };
 
-/* Tokens, with a canary behind each that the template does not cut out: all, those that are not sought, or these with a dash inside. */
+/* Tokens, with a canary behind each that the template does not cut out: all, those that are not
+ * sought, or these with a dash inside. */
 static const char *attack(const vector_set *v, const special_list *list, int which,
                           char out[8192]) {
     size_t used = 0;

@@ -361,8 +361,8 @@ static bool add_conversion(jrun *r, jbuf *b, char what, bool is_input) {
     return jbuf_text(r, b, text, is_input);
 }
 
-/* The conversion at the % of format[*i]; *i moves to its end. A dash behind the % leaves out leading
- * zeros, as in glibc. */
+/* The conversion at the % of format[*i]; *i moves to its end. A dash behind the % leaves out
+ * leading zeros, as in glibc. */
 static bool one_conversion(jrun *r, const jstr *format, size_t *i, jbuf *b) {
     bool is_input = jstr_is_input(format, *i, *i + 1);
     bool is_bare = *i + 2 < format->bytes && format->data[*i + 1] == '-';

@@ -1,5 +1,5 @@
-/* Expressions of the template language, by recursive descent with Jinja2's precedence: or, and, not,
- * comparisons, + and -, ~, * / // %, **, signs, subscripts and calls, filters and tests. */
+/* Expressions of the template language, by recursive descent with Jinja2's precedence: or, and,
+ * not, comparisons, + and -, ~, * / // %, **, signs, subscripts and calls, filters and tests. */
 #include <string.h>
 
 #include "text/jinja_run.h"

@@ -1,7 +1,8 @@
-/* Which variable a name means. Jinja2 decides this before a template runs, from where names are read
- * and assigned, and templates can see the result: a name that a scope assigns before it reads it is
- * undefined there even when the caller gave one; a scope that assigns a name of an outer scope begins
- * with a copy. This file decides the same and gives each variable a slot of its function.
+/* Which variable a name means. Jinja2 decides this before a template runs, from where names are
+ * read and assigned, and templates can see the result: a name that a scope assigns before it reads
+ * it is undefined there even when the caller gave one; a scope that assigns a name of an outer
+ * scope begins with a copy. This file decides the same and gives each variable a slot of its
+ * function.
  *
  * First the names of a scope are declared in the order they come (declare), without looking into
  * scopes inside it; then its nodes are bound (bind), which declares and binds the inner scopes.

@@ -4,9 +4,9 @@
 #include "base/utf8.h"
 #include "text/jinja_run.h"
 
-/* The buffer behind a string that was made by joining. Bytes before used belong to strings and never
- * change; the string that ends at used may be grown in place, which keeps a text that a template
- * builds piece by piece from costing the square of its length. */
+/* The buffer behind a string that was made by joining. Bytes before used belong to strings and
+ * never change; the string that ends at used may be grown in place, which keeps a text that a
+ * template builds piece by piece from costing the square of its length. */
 typedef struct jroom {
     char *data;
     size_t used, cap;
@@ -303,7 +303,7 @@ bool jstr_join(jrun *r, const jstr *a, const jstr *b, jval *out) {
             return false;
         }
     }
-    for (size_t i = 0; i < a->n_mark; i++) {
+    for (size_t i = 0; marks.marks && i < a->n_mark; i++) {
         marks.marks[marks.n_mark++] = a->marks[i];
     }
     for (size_t i = 0; i < b->n_mark; i++) {

@@ -2,9 +2,9 @@
  * gives it, and the ids of what it renders.
  *
  * Settings: trim_blocks, lstrip_blocks, break and continue, generation blocks, tojson as json.dumps
- * with ensure_ascii off, raise_exception, strftime_now; values cannot be changed (immutable sandbox).
- * Variables: messages, tools and documents (none when not given), add_generation_prompt, the special
- * tokens by name (bos_token, …), then the caller's own.
+ * with ensure_ascii off, raise_exception, strftime_now; values cannot be changed (immutable
+ * sandbox). Variables: messages, tools and documents (none when not given), add_generation_prompt,
+ * the special tokens by name (bos_token, …), then the caller's own.
  *
  * Text from outside cannot become control tokens. The rendered text comes with segments that say
  * which bytes the template owns. A caller that encodes must not encode segment by segment, because
