@@ -220,7 +220,8 @@ typedef struct smoe_render_options {
     size_t tools_bytes;
     const char *variables; /* a JSON object of further variables of the template; NULL: none */
     size_t variables_bytes;
-    bool add_generation; /* end where the assistant begins; a variable add_generation_prompt counts */
+    bool add_generation; /* end where the assistant begins; add_generation_prompt in variables
+                            counts over it */
     const char *now; /* "2026-01-02 03:04:05" for templates that print the date; NULL: local time */
 } smoe_render_options;
 

@@ -52,8 +52,8 @@ static bool object_from_json(jrun *r, struct json_object *o, jinja_origin origin
         return false;
     }
     json_object_object_foreach(o, key, value) {
-        jval name;
-        jval v;
+        jval name = jnone();
+        jval v = jnone();
         bool is_role =
             origin == JINJA_MESSAGES && depth == 1 && strcmp(key, "role") == 0 &&
             json_object_is_type(value, json_type_string) &&

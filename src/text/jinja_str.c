@@ -203,9 +203,9 @@ bool jbuf_take(jrun *r, jbuf *b, jval *out) {
     if (!s) {
         return false;
     }
-    *s = (jstr){.data = b->data,
+    *s = (jstr){.data = b->bytes ? b->data : "",
                 .bytes = b->bytes,
-                .n_char = jstr_count(b->data, b->bytes),
+                .n_char = b->bytes ? jstr_count(b->data, b->bytes) : 0,
                 .marks = b->marks,
                 .n_mark = b->n_mark,
                 .is_safe = b->is_safe};
@@ -303,7 +303,7 @@ bool jstr_join(jrun *r, const jstr *a, const jstr *b, jval *out) {
             return false;
         }
     }
-    for (size_t i = 0; i < a->n_mark; i++) {
+    for (size_t i = 0; marks.marks && i < a->n_mark; i++) {
         marks.marks[marks.n_mark++] = a->marks[i];
     }
     for (size_t i = 0; i < b->n_mark; i++) {
