@@ -236,6 +236,7 @@ SMOE_API int smoe_render(const smoe_tokenizer *tokenizer, const smoe_render_opti
 SMOE_API int smoe_render_template(const char *source, size_t source_bytes, const char *name,
                                   const char *special, const smoe_render_options *options,
                                   char **text, size_t *text_bytes, smoe_error *err) SMOE_MUST_USE;
+
 /* ------------------------------------------------------------------ constraints */
 
 /* What a generated text must look like; see docs/constrained-output.md. A constraint belongs to the

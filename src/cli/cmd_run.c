@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/commands.h"
@@ -13,6 +14,8 @@ typedef struct run_flags {
     model_flags model;
     sampling_flags sampling;
     const char *prompt, *prompt_file, *ids;
+    const char *grammar, *schema;
+    smoe_constraint *constraint; /* from these two; NULL: none */
     int32_t max_tok;
     int32_t top_logprobs;
     bool has_logprobs;
@@ -89,6 +92,36 @@ static int prompt_ids(const run_flags *f, const char *path, int32_t **ids, size_
     return rc;
 }
 
+/* Reads --grammar or --json-schema. It comes before the model, so that the plan counts its memory,
+ * and so that mistakes show at once. */
+static int open_constraint(run_flags *f, const char *model_path, smoe_error *err) {
+    smoe_tokenizer *tokenizer = NULL;
+    char *text = NULL;
+    const char *inline_text = f->schema && strchr("{tf \t\n", *f->schema) ? f->schema : NULL;
+    size_t bytes = inline_text ? strlen(inline_text) : 0;
+    if (!f->grammar && !f->schema) {
+        return SMOE_OK;
+    }
+    if (f->grammar && f->schema) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "give --grammar or --json-schema, not both");
+    }
+    if (f->schema && (f->schema[0] == '\0' || access(f->schema, F_OK) == 0)) {
+        inline_text = NULL; /* a file of that name counts */
+    }
+    int rc =
+        inline_text ? SMOE_OK : read_input(f->grammar ? f->grammar : f->schema, &text, &bytes, err);
+    rc = rc ? rc : smoe_tokenizer_open(&tokenizer, model_path, err);
+    if (rc == SMOE_OK) {
+        const char *source = inline_text ? inline_text : text;
+        rc = f->grammar
+                 ? smoe_constraint_open_gbnf(&f->constraint, tokenizer, source, bytes, err)
+                 : smoe_constraint_open_schema(&f->constraint, tokenizer, source, bytes, err);
+    }
+    smoe_tokenizer_close(tokenizer);
+    free(text);
+    return rc;
+}
+
 static struct json_object *id_array(const int32_t *ids, size_t n) {
     struct json_object *a = json_object_new_array();
     for (size_t i = 0; i < n; i++) {
@@ -140,6 +173,7 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session, cons
                                .ignore_end = f->ignore_end,
                                .stop = f->stop.item,
                                .n_stop = f->stop.n_item,
+                               .constraint = f->constraint,
                                .logprobs = f->has_logprobs,
                                .top_logprobs = f->top_logprobs,
                                .on_token = print_token,
@@ -189,6 +223,10 @@ static int run(const command *self, int argc, char **argv) {
          "tokens to generate at most (default: 256; -1: until the context is full)", NULL},
         {OPTION_LIST, 0, "stop", "TEXT", &f.stop, 0, 0,
          "end before this text; may be given several times", NULL},
+        {OPTION_TEXT, 0, "grammar", "FILE", &f.grammar, 0, 0,
+         "write only what this GBNF grammar allows", NULL},
+        {OPTION_TEXT, 0, "json-schema", "FILE|TEXT", &f.schema, 0, 0,
+         "write only JSON that this schema validates", NULL},
         {OPTION_FLAG, 0, "special", NULL, &f.special, 0, 0,
          "read control tokens such as <|im_end|> in the prompt as such", NULL},
         {OPTION_FLAG, 0, "ignore-end", NULL, &f.ignore_end, 0, 0,
@@ -214,11 +252,13 @@ static int run(const command *self, int argc, char **argv) {
     if (prompt_ids(&f, path, &prompt, &n_prompt, &err) != SMOE_OK) {
         return fail(&err);
     }
-    rc = open_model(path, &f.model, &model, &session);
+    rc = open_constraint(&f, path, &err) == SMOE_OK ? 0 : fail(&err);
+    rc = rc ? rc : open_model(path, &f.model, &model, &session);
     if (rc == 0) {
         rc = generate(&f, model, session, prompt, n_prompt);
         close_model(model, session);
     }
+    smoe_constraint_close(f.constraint);
     smoe_free(prompt);
     return rc;
 }
