@@ -31,8 +31,8 @@ static void print_info(const char *path, const smoe_info *i) {
            i->expert_width_dim, i->expert_type);
     printf("%-16s %s each, %s in all\n", "expert bytes", format_bytes(a, i->expert_bytes),
            format_bytes(b, i->experts_bytes));
-    printf("%-16s %s: the experts one token touches, the smallest useful ring\n", "token cycle",
-           format_bytes(a, i->token_cycle_bytes));
+    printf("%-16s %s: the experts one token touches; the smallest ring is %s\n", "token cycle",
+           format_bytes(a, i->token_cycle_bytes), format_bytes(b, i->smallest_ring_bytes));
     printf("%-16s %s of dense weights stay in memory\n", "scout", format_bytes(a, i->scout_bytes));
     printf("%-16s %d tokens; KV %s a token, %s for all\n", "context", i->context_tok,
            format_bytes(a, i->kv_token_bytes),

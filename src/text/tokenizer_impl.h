@@ -4,9 +4,10 @@
 
 #include "text/added.h"
 #include "text/bpe.h"
-#include "text/chat.h"
 #include "text/normalize.h"
+#include "text/output.h"
 #include "text/pretok.h"
+#include "text/template.h"
 #include "text/tokenizer.h"
 #include "text/vocab.h"
 
@@ -26,8 +27,10 @@ struct smoe_tokenizer {
     pretok pretok;
     vocab vocab; /* added tokens included: what each id decodes to */
     bpe_model bpe;
-    bool has_template;
-    const chat_format *chat; /* NULL: no template, or one that is not known */
+    jinja_template *chat;        /* NULL: none, or one that does not parse */
+    char *chat_error;            /* why it does not parse; NULL: it does, or there is none */
+    struct json_object *special; /* texts of special tokens by name, for the template */
+    output_format output;        /* how the template writes reasoning and tool calls */
 };
 
 /* Fills t from the text of a tokenizer.json. */
