@@ -184,7 +184,7 @@ TEST(cli_logits_writes_safetensors) {
 
 TEST(cli_eval_measures_as_the_golden_file) {
     size_t bytes;
-    char *text = test_read_file(test_vectors("models/valid.txt"), &bytes);
+    char *text = test_read_file(test_data("valid-head.txt"), &bytes);
     test_write_file(test_path("text"), text, 20000);
     test_run r = test_smoe("eval", TALES, "-q", "--text", test_path("text"), "--ctx", "512",
                            "--windows", "2", "--json", NULL);

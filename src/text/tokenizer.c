@@ -26,6 +26,7 @@ static int read_template(smoe_tokenizer *t, const text_assets *assets, smoe_erro
     if (!assets->chat_template.data) {
         return SMOE_OK;
     }
+    t->output = output_format_detect(assets->chat_template.data, assets->chat_template.bytes);
     snprintf(name, sizeof name, "%.200s: chat template", assets->label ? assets->label : "model");
     if (template_parse(&t->chat, assets->chat_template.data, assets->chat_template.bytes, name,
                        &why) == SMOE_OK) {
@@ -102,6 +103,28 @@ int32_t tokenizer_id(const smoe_tokenizer *t, const char *content, size_t bytes)
 
 bool tokenizer_is_special(const smoe_tokenizer *t, int32_t id) {
     return id >= 0 && (uint32_t)id < t->vocab.n_id && t->vocab.tokens[id].is_special;
+}
+
+static bool is_control(const smoe_tokenizer *t, int32_t id) {
+    for (size_t i = 0; i < t->n_added; i++) {
+        if (t->added[i].id == id && t->added[i].is_control) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *tokenizer_token_bytes(const smoe_tokenizer *t, int32_t id, size_t *n) {
+    *n = 0;
+    if (id < 0 || (uint32_t)id >= t->vocab.n_id || !t->vocab.tokens[id].is_present) {
+        return NULL;
+    }
+    const vocab_token *token = &t->vocab.tokens[id];
+    if (token->is_special || (token->is_added && is_control(t, id))) {
+        return NULL;
+    }
+    *n = token->bytes;
+    return vocab_text(&t->vocab, (uint32_t)id);
 }
 
 /* ---- encoding */

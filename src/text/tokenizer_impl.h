@@ -5,6 +5,7 @@
 #include "text/added.h"
 #include "text/bpe.h"
 #include "text/normalize.h"
+#include "text/output.h"
 #include "text/pretok.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -29,6 +30,7 @@ struct smoe_tokenizer {
     jinja_template *chat;        /* NULL: none, or one that does not parse */
     char *chat_error;            /* why it does not parse; NULL: it does, or there is none */
     struct json_object *special; /* texts of special tokens by name, for the template */
+    output_format output;        /* how the template writes reasoning and tool calls */
 };
 
 /* Fills t from the text of a tokenizer.json. */
