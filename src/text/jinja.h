@@ -22,7 +22,7 @@
 #define JINJA_NESTING      100 /* brackets, blocks and operators inside each other */
 #define JINJA_PARSE_BYTES  (256u << 20)
 #define JINJA_CALL_DEPTH   1200 /* expressions, statements and macro calls inside each other */
-#define JINJA_STEPS        200000000u
+#define JINJA_STEPS        50000000u
 #define JINJA_MEMORY_BYTES (1u << 30)
 #define JINJA_OUTPUT_BYTES (256u << 20)
 

@@ -23,7 +23,7 @@ bool jinja_is_role(const char *role, size_t bytes) {
 static bool text_from_json(jrun *r, const char *text, size_t bytes, bool is_input, jval *out) {
     char *copy = jget(r, bytes ? bytes : 1, 1);
     const jstr *s = NULL;
-    if (!copy || !jcharge(r, bytes / 16)) {
+    if (!copy || !jcharge(r, bytes / 64)) {
         return false;
     }
     if (bytes) {
