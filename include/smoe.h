@@ -268,12 +268,13 @@ typedef enum smoe_output_kind {
     SMOE_OUTPUT_CALL_BEGIN,     /* call, name and id are known */
     SMOE_OUTPUT_CALL_ARGUMENTS, /* a piece of them; joined they are one JSON object */
     SMOE_OUTPUT_CALL_END,
-    SMOE_OUTPUT_CALL_FAILED, /* a call that began is malformed; all of its text follows as content */
+    SMOE_OUTPUT_CALL_FAILED, /* a call that began is malformed; its whole text follows as content */
     SMOE_OUTPUT_SYNTAX       /* markers, and white space that belongs to them */
 } smoe_output_kind;
 
 /* Everything is borrowed until the callback returns. text never holds a part of a character. The
- * sources of all events, joined, are the output, byte for byte. */
+ * sources of all events, joined, are the output, byte for byte, but for control tokens that mark
+ * nothing: these are left out. */
 typedef struct smoe_output_event {
     smoe_output_kind kind;
     int32_t call;     /* 0, 1, … in the order of CALL_BEGIN; of the kinds with CALL */

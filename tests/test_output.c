@@ -671,7 +671,7 @@ TEST(output_json_kinds) {
     }
 }
 
-/* Random strings of JSON's characters: what counts as JSON, json-c reads too (it takes more: "1."). */
+/* Random strings of JSON's characters: what counts as JSON, json-c reads too (and more). */
 TEST(output_json_agrees_with_the_reader) {
     static const char letters[] = "{}[]\",:\\ 01-.eE+truefalsn";
     int n_json = 0;

@@ -304,13 +304,17 @@ static bool begin_bare_object(smoe_output_parser *p, bool *progress) {
     while (n < output_left(p) && output_is_blank(p, n)) {
         n++;
     }
+    if (n > MOST_BLANKS) {
+        p->has_begun = true;
+        return false;
+    }
     bool is_object = n < output_left(p) && output_front(p)[n] == '{' && !output_is_special(p, n);
     if (is_object) {
         output_open_call(p, S_OBJECT);
         output_syntax(p, n);
     }
     *progress = is_object;
-    return is_object || (n == output_left(p) && n <= MOST_BLANKS && !p->is_last);
+    return is_object || (n == output_left(p) && !p->is_last);
 }
 
 /* Notes that content begins before an offset, which changes what may come there. */

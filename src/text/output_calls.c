@@ -1,4 +1,4 @@
-/* Calls written as a name and a JSON object of arguments between markers: DeepSeek, Kimi, the end of
+/* Calls written as a name and a JSON object of arguments between markers: DeepSeek, Kimi, part of
  * Mistral's; and harmony's headers. See output_impl.h. */
 #include <string.h>
 
@@ -99,20 +99,22 @@ static bool step_fence(smoe_output_parser *p) {
 
 /* ---- arguments */
 
+/* Whether harmony's next message begins at the front, without an end of this one. */
+static marker_match next_message(const smoe_output_parser *p) {
+    marker_match start = output_match(p, 0, M_START);
+    return start != MATCH_NO ? start : output_match(p, 0, M_CHANNEL);
+}
+
 static bool step_args_end(smoe_output_parser *p) {
     static const marker_id harmony_end[] = {M_CALL, M_END, M_RETURN, M_NONE};
     bool is_harmony = p->format.calls == CALLS_HARMONY;
     const named_format *f = p->format.calls == CALLS_KIMI ? &kimi : &deepseek;
     int m = output_expect(p, is_harmony ? harmony_end : (const marker_id[]){f->call_end, M_NONE});
-    if (m == OUTPUT_WAIT) {
+    marker_match next = is_harmony && m == OUTPUT_FAIL ? next_message(p) : MATCH_NO;
+    if (m == OUTPUT_WAIT || next == MATCH_PART) {
         return false;
     }
-    if (m == OUTPUT_FAIL && is_harmony &&
-        (output_match(p, 0, M_START) == MATCH_FULL ||
-         output_match(p, 0, M_CHANNEL) == MATCH_FULL)) {
-        m = M_CALL; /* the next message begins without an end of this one */
-    }
-    if (m == OUTPUT_FAIL) {
+    if (m == OUTPUT_FAIL && next == MATCH_NO) {
         return output_fail(p);
     }
     output_end_call(p);
@@ -154,6 +156,7 @@ static bool step_args(smoe_output_parser *p) {
             return after_arguments(p);
         }
         if (r != JSON_MORE) {
+            output_arguments(p, i); /* as they would have come in smaller pieces */
             return output_fail(p);
         }
     }
@@ -234,16 +237,29 @@ static bool end_header(smoe_output_parser *p) {
     return true;
 }
 
+/* How many of the n bytes at the front can belong to the header, which takes them over. */
+static size_t read_header(smoe_output_parser *p, size_t n) {
+    size_t i = 0;
+    while (i < n && p->rc == SMOE_OK) {
+        const char *c = output_front(p) + i;
+        bool is_too_long = p->key.bytes >= OUTPUT_HEADER_BYTES && (*c & 0xc0) != 0x80;
+        p->rc = buf_append(&p->key, c, 1, p->err);
+        if (is_too_long || p->rc != SMOE_OK || !is_plausible(p->key.data)) {
+            break;
+        }
+        i++;
+    }
+    return i;
+}
+
 bool output_step_header(smoe_output_parser *p) {
     size_t at;
     marker_id m;
     marker_match r = output_find(p, (const marker_id[]){M_MESSAGE, M_NONE}, &at, &m);
     size_t n = output_whole(p, at);
-    if (p->rc == SMOE_OK) {
-        p->rc = buf_append(&p->key, output_front(p), n, p->err);
-    }
-    output_syntax(p, n);
-    if (p->rc == SMOE_OK && (p->key.bytes > OUTPUT_HEADER_BYTES || !is_plausible(p->key.data))) {
+    size_t taken = read_header(p, n);
+    output_syntax(p, taken);
+    if (taken < n) {
         return output_fail(p);
     }
     if (r != MATCH_FULL) {

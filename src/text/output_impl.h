@@ -217,7 +217,7 @@ marker_match output_find(const smoe_output_parser *p, const marker_id *set, size
 
 /* Newlines right before an offset, at most so many. */
 size_t output_newlines_before(const smoe_output_parser *p, size_t offset, size_t most);
-/* Accounts for a newline that belongs to the marker before it. Whether there was one to look for. */
+/* Accounts for a newline that belongs to the marker before it. Whether it looked for one. */
 bool output_skip_newline(smoe_output_parser *p);
 
 enum { OUTPUT_WAIT = -1, OUTPUT_FAIL = -2 };

@@ -228,10 +228,8 @@ bool output_step_object(smoe_output_parser *p) {
     size_t end = p->at + n;
     bool done = false;
     while (p->at + r.n < end && !done && p->rc == SMOE_OK) {
-        if (output_is_special(p, r.n)) {
-            return output_fail(p);
-        }
-        if (!read_byte(&r, output_front(p)[r.n], &done)) {
+        if (output_is_special(p, r.n) || !read_byte(&r, output_front(p)[r.n], &done)) {
+            settle(&r);
             return output_fail(p);
         }
     }
