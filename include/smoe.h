@@ -70,7 +70,7 @@ SMOE_API void smoe_free(void *p);
 
 typedef struct smoe_info {
     char family[32];    /* "qwen3_moe", "mixtral", … */
-    char container[24]; /* "vault", "checkpoint" */
+    char container[24]; /* "vault", "checkpoint", "gguf" */
     int32_t n_layer;
     int32_t n_moe_layer;
     int32_t d_model;
@@ -97,10 +97,12 @@ SMOE_API int smoe_describe_json(const char *path, char **json, smoe_error *err) 
 /* ------------------------------------------------------------------ sculpting */
 
 typedef struct smoe_sculpt_options {
-    const char *expert_type; /* "q4" (default when NULL), "q2", "q8", "bf16" */
-    const char *scout_type;  /* "q8" or "bf16"; NULL: bf16 when the experts are, else q8 */
-    int32_t n_thread;        /* 0: one for each core */
-    bool overwrite;          /* replace a finished vault of that name */
+    const char *expert_type; /* "q4", "q2", "q8", "bf16", or "keep": as stored, bit for bit; NULL:
+                                keep for GGUF files, else q4 */
+    const char
+        *scout_type;  /* "q8", "bf16" or "keep"; NULL: what the experts keep or are, else q8 */
+    int32_t n_thread; /* 0: one for each core */
+    bool overwrite;   /* replace a finished vault of that name */
     smoe_progress_fn progress;
     smoe_log_fn log;
     void *user; /* handed to both callbacks */
@@ -161,7 +163,7 @@ typedef struct smoe_plan {
     int32_t n_thread;
 } smoe_plan;
 
-/* Opens a vault or a checkpoint folder. The plan is logged before memory is taken. */
+/* Opens a vault, a checkpoint folder, or a GGUF file (any file of a split model). The plan is logged before memory is taken. */
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */

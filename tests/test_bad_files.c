@@ -71,7 +71,8 @@ TEST(bad_file_messages_say_what_is_wrong) {
     CHECK_HAS(message_of("index/empty_map/model.safetensors.index.json"),
               "tensor model.embed_tokens.weight is missing");
     CHECK_HAS(message_of("config/type_unknown.json"),
-              "model type nosuch is not supported (known families: qwen3_moe, mixtral)");
+              "model type nosuch is not supported (known families: qwen3_moe, mixtral, "
+              "qwen2_moe, olmoe, deepseek)");
     CHECK_HAS(message_of("config/zero_hidden_size.json"),
               "hidden_size is 0 but must be at least 1");
     CHECK_HAS(message_of("config/topk_gt.json"), "num_experts_per_tok 5 exceeds num_experts 4");

@@ -95,10 +95,19 @@ TEST(fixture_mixtral_window) {
     check_fixture("mixtral_window");
 }
 
+TEST(fixture_qwen2_moe) {
+    check_fixture("qwen2_moe");
+}
+
+TEST(fixture_olmoe) {
+    check_fixture("olmoe");
+}
+
 /* Default precision on the same: looser, but far below what a wrong formula would give. */
 TEST(fixtures_in_default_precision) {
-    static const char *const names[] = {"qwen3_moe", "qwen3_moe_dense_mix", "mixtral"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"qwen3_moe", "qwen3_moe_dense_mix", "mixtral", "qwen2_moe",
+                                        "olmoe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char dir[64], file[96];
         snprintf(dir, sizeof dir, "fixtures/%s", names[i]);
         snprintf(file, sizeof file, "fixtures/%s/expected.safetensors", names[i]);

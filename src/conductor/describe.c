@@ -54,7 +54,9 @@ void info_from_source(smoe_info *out, const source *s) {
                        .kv_token_bytes = spec_kv_token_bytes(&s->spec, 2)};
     snprintf(out->family, sizeof out->family, "%s", s->spec.family);
     snprintf(out->container, sizeof out->container, "%s",
-             s->kind == CONTAINER_VAULT ? "vault" : "checkpoint");
+             s->kind == CONTAINER_VAULT  ? "vault"
+             : s->kind == CONTAINER_GGUF ? "gguf"
+                                         : "checkpoint");
     if (s->n_moe_layer > 0) {
         const ffn_spec *f = &s->spec.layer[spec_moe_layer(&s->spec, 0)].ffn;
         out->n_expert = f->n_expert;

@@ -8,9 +8,9 @@
 
 /* Units are the scout's tensors in file order, then the records in table order. */
 typedef struct sculpt_plan {
-    const source *source; /* outlives the plan */
-    dtype expert_type;
-    dtype scout_type;          /* of the matrices in it */
+    const source *source;      /* outlives the plan */
+    dtype expert_type;         /* DT_NONE: each as it is stored */
+    dtype scout_type;          /* of the matrices in it; DT_NONE likewise */
     vault_content content;     /* without checksums */
     tensor *scout;             /* [n_scout]; type and shape as the file says */
     const weight_ref **origin; /* [n_scout]; the stored weight behind each */
