@@ -84,7 +84,8 @@ typedef struct smoe_info {
     uint64_t n_param_active; /* used by one token */
     uint64_t expert_bytes;   /* largest expert record */
     uint64_t experts_bytes;  /* all experts */
-    uint64_t token_cycle_bytes;
+    uint64_t token_cycle_bytes;    /* of the experts that one token touches */
+    uint64_t smallest_ring_bytes;  /* a token cycle as it lies in the ring, aligned */
     uint64_t scout_bytes;    /* resident weights */
     uint64_t kv_token_bytes; /* KV cache for one token, default precision */
 } smoe_info;
@@ -93,6 +94,11 @@ typedef struct smoe_info {
 SMOE_API int smoe_describe(const char *path, smoe_info *out, smoe_error *err) SMOE_MUST_USE;
 /* The same and the whole spec as JSON; *json is the caller's (smoe_free), untouched on failure. */
 SMOE_API int smoe_describe_json(const char *path, char **json, smoe_error *err) SMOE_MUST_USE;
+
+/* What a GGUF file holds, for people to read: its metadata, and its tensors with those of all
+ * layers in one line. Also for architectures that cannot be run. *text is the caller's
+ * (smoe_free), untouched on failure; NULL when path is no GGUF file. */
+SMOE_API int smoe_describe_container(const char *path, char **text, smoe_error *err) SMOE_MUST_USE;
 
 /* ------------------------------------------------------------------ sculpting */
 
@@ -163,7 +169,8 @@ typedef struct smoe_plan {
     int32_t n_thread;
 } smoe_plan;
 
-/* Opens a vault, a checkpoint folder, or a GGUF file (any file of a split model). The plan is logged before memory is taken. */
+/* Opens a vault, a checkpoint folder, or a GGUF file (any file of a split model). The plan is
+ * logged before memory is taken. */
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
@@ -198,11 +205,111 @@ typedef struct smoe_message {
     const char *content; /* plain text: never becomes control tokens, whatever it holds */
 } smoe_message;
 
-/* Renders with the model's chat format; with add_generation the prompt ends where the assistant
+/* Renders with the model's chat template; with add_generation the prompt ends where the assistant
  * begins. *ids is the caller's (smoe_free). */
 SMOE_API int smoe_chat_tokens(const smoe_tokenizer *tokenizer, const smoe_message *messages,
                               size_t n_message, bool add_generation, int32_t **ids, size_t *n_id,
                               smoe_error *err) SMOE_MUST_USE;
+
+/* What a chat template renders. The JSON texts are as the OpenAI API has them. Whatever they hold
+ * stays text: control tokens come from the template only. */
+typedef struct smoe_render_options {
+    const char *messages; /* a JSON array */
+    size_t messages_bytes;
+    const char *tools; /* a JSON array; NULL: none */
+    size_t tools_bytes;
+    const char *variables; /* a JSON object of further variables of the template; NULL: none */
+    size_t variables_bytes;
+    bool add_generation; /* end where the assistant begins; a variable add_generation_prompt counts */
+    const char *now; /* "2026-01-02 03:04:05" for templates that print the date; NULL: local time */
+} smoe_render_options;
+
+/* The prompt as text and as ids, by the model's own template. *text is NUL-terminated; both are the
+ * caller's (smoe_free), untouched on failure; either of text and ids may be NULL when not wanted. A
+ * template that refuses the messages is SMOE_ERR_ARGUMENT, with the place in the template. */
+SMOE_API int smoe_render(const smoe_tokenizer *tokenizer, const smoe_render_options *options,
+                         char **text, size_t *text_bytes, int32_t **ids, size_t *n_id,
+                         smoe_error *err) SMOE_MUST_USE;
+/* The same text by a template of the caller's. name stands in errors. special: a JSON object of the
+ * special tokens by name ({"bos_token": "<s>"}), NULL: none. *text is the caller's (smoe_free). */
+SMOE_API int smoe_render_template(const char *source, size_t source_bytes, const char *name,
+                                  const char *special, const smoe_render_options *options,
+                                  char **text, size_t *text_bytes, smoe_error *err) SMOE_MUST_USE;
+/* ------------------------------------------------------------------ constraints */
+
+/* What a generated text must look like; see docs/constrained-output.md. A constraint belongs to the
+ * vocabulary of a tokenizer, which it does not need once open. It may be shared by threads. Its
+ * memory is taken at open: open it before the model, so that the plan counts it. */
+typedef struct smoe_constraint smoe_constraint;
+
+/* A grammar in GBNF, whose rule "root" is the whole text. */
+SMOE_API int smoe_constraint_open_gbnf(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                       const char *text, size_t text_bytes,
+                                       smoe_error *err) SMOE_MUST_USE;
+/* JSON that a JSON Schema (draft 2020-12) validates. Keywords that are not supported are errors
+ * that name them. */
+SMOE_API int smoe_constraint_open_schema(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                         const char *text, size_t text_bytes,
+                                         smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_constraint_close(smoe_constraint *constraint); /* NULL is allowed */
+SMOE_API uint64_t smoe_constraint_bytes(const smoe_constraint *constraint); /* memory it holds */
+
+/* ------------------------------------------------------------------ what an answer holds */
+
+/* Splits a model's output into reasoning, content and tool calls while it comes. Which markers mean
+ * what is told by the chat template's text; with a template that has none known, all is content. */
+typedef struct smoe_output_parser smoe_output_parser;
+
+typedef enum smoe_output_kind {
+    SMOE_OUTPUT_CONTENT,
+    SMOE_OUTPUT_REASONING,
+    SMOE_OUTPUT_CALL_BEGIN,     /* call, name and id are known */
+    SMOE_OUTPUT_CALL_ARGUMENTS, /* a piece of them; joined they are one JSON object */
+    SMOE_OUTPUT_CALL_END,
+    SMOE_OUTPUT_CALL_FAILED, /* a call that began is malformed; all of its text follows as content */
+    SMOE_OUTPUT_SYNTAX       /* markers, and white space that belongs to them */
+} smoe_output_kind;
+
+/* Everything is borrowed until the callback returns. text never holds a part of a character. The
+ * sources of all events, joined, are the output, byte for byte. */
+typedef struct smoe_output_event {
+    smoe_output_kind kind;
+    int32_t call;     /* 0, 1, … in the order of CALL_BEGIN; of the kinds with CALL */
+    const char *text; /* of CONTENT, REASONING and CALL_ARGUMENTS */
+    size_t text_bytes;
+    const char *source; /* the output's own bytes that this event accounts for; may be none */
+    size_t source_bytes;
+    const char *name; /* of CALL_BEGIN and CALL_END; NUL-terminated */
+    const char *id;   /* the same; "" when the model gave none */
+} smoe_output_event;
+
+/* Returning true ends the push or flush with SMOE_ERR_CANCELLED. */
+typedef bool (*smoe_output_fn)(void *user, const smoe_output_event *event);
+
+typedef struct smoe_output_options {
+    const char *chat_template; /* Jinja source; NULL: the tokenizer's own */
+    /* Tools as they went into the prompt, a JSON array of {"type": "function", "function": {"name",
+     * "parameters": schema}} or of the inner objects; NULL: none. Formats that write values without
+     * their types take these from the schemas, and Llama's bare JSON is a call only when it names
+     * one of the tools. */
+    const char *tools_json;
+    const int32_t *prompt; /* what the output continues: it may have opened the reasoning */
+    size_t n_prompt;
+    smoe_output_fn fn;
+    void *user;
+} smoe_output_options;
+
+/* *out is the caller's (smoe_output_close). tokenizer must outlive it; NULL: markers are found by
+ * their text alone, else those that are control tokens by id alone. */
+SMOE_API int smoe_output_open(smoe_output_parser **out, const smoe_tokenizer *tokenizer,
+                              const smoe_output_options *options, smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_output_close(smoe_output_parser *parser);
+/* A token and the text that came with it, as smoe_token has them. After an error (out of memory,
+ * cancelled) only closing is allowed. */
+SMOE_API int smoe_output_push(smoe_output_parser *parser, int32_t id, const char *text,
+                              size_t text_bytes, smoe_error *err) SMOE_MUST_USE;
+/* The end of the output: hands out what was held back. */
+SMOE_API int smoe_output_flush(smoe_output_parser *parser, smoe_error *err) SMOE_MUST_USE;
 
 /* ------------------------------------------------------------------ sessions */
 
@@ -227,19 +334,63 @@ SMOE_API void smoe_session_cancel(smoe_session *session);
 
 /* ------------------------------------------------------------------ generation */
 
+typedef struct smoe_logit_bias {
+    int32_t id;
+    float bias; /* added to the logit; -INFINITY bans the token, +INFINITY allows no others */
+} smoe_logit_bias;
+
+/* How a token is chosen from logits. Zero turns a step off unless the field says otherwise; what
+ * each step does, their order and their sources are in docs/sampling.md. */
 typedef struct smoe_sampling {
-    float temperature;        /* 0: greedy (after the penalty); the rest is then unused */
+    float temperature;        /* 0: greedy (after bias and penalties); the rest is then unused */
     int32_t top_k;            /* 0: off */
     float top_p;              /* 1: off */
     float min_p;              /* 0: off */
-    float repetition_penalty; /* 1: off; over all tokens of the sequence */
+    float repetition_penalty; /* 1: off; prompt and output */
     uint64_t seed;
+    float typical_p;             /* 0 or 1: off */
+    float xtc_probability;       /* 0: off */
+    float xtc_threshold;         /* with XTC: above 0 */
+    int32_t penalty_last_tok;    /* the penalties look at so many last tokens; 0: at all */
+    float presence_penalty;      /* output only */
+    float frequency_penalty;     /* output only */
+    float dry_multiplier;        /* 0: off */
+    float dry_base;              /* with DRY: at least 1 */
+    int32_t dry_allowed_tok;     /* with DRY: at least 1; repeats shorter than this are free */
+    int32_t dry_last_tok;        /* 0: all */
+    float mirostat_tau;          /* 0: off; aimed-at surprise in bits. Not with top-k to XTC */
+    float mirostat_eta;          /* with mirostat: above 0 */
+    const smoe_logit_bias *bias; /* [n_bias], borrowed during smoe_generate */
+    size_t n_bias;
+    /* Texts that a repeat for DRY never crosses, borrowed; NULL: newline, colon, quote, star. */
+    const char *const *dry_breaker;
+    size_t n_dry_breaker;
 } smoe_sampling;
 
-/* The checkpoint's generation defaults, else temperature 0.7, top-p 0.95; seed 0. */
+/* The checkpoint's generation defaults, else temperature 0.7, top-p 0.95; seed 0. What is off has
+ * the usual parameters: XTC threshold 0.1, DRY base 1.75 and 2 allowed, mirostat eta 0.1. */
 SMOE_API smoe_sampling smoe_model_sampling(const smoe_model *model);
 
 typedef enum smoe_finish { SMOE_FINISH_LENGTH, SMOE_FINISH_END, SMOE_FINISH_STOP } smoe_finish;
+
+/* Natural logarithm of a token's probability under the model's own distribution, the softmax of its
+ * logits before anything in smoe_sampling. -INFINITY for a probability of zero. */
+typedef struct smoe_logprob {
+    int32_t id;
+    float logprob;
+} smoe_logprob;
+
+enum { SMOE_MAX_TOP_LOGPROBS = 128 };
+
+/* A token as it was chosen. Everything is borrowed until the callback returns. */
+typedef struct smoe_token {
+    int32_t id;
+    const char *text; /* what became whole through it: maybe empty, never part of a character */
+    size_t text_bytes;
+    float logprob;           /* NAN unless options.logprobs */
+    const smoe_logprob *top; /* [n_top], likeliest first; equal ones by id */
+    size_t n_top;
+} smoe_token;
 
 typedef struct smoe_generate_options {
     smoe_sampling sampling;
@@ -247,9 +398,15 @@ typedef struct smoe_generate_options {
     bool ignore_end;         /* go on past end-of-generation ids */
     const char *const *stop; /* texts that end generation; not part of the output */
     size_t n_stop;
-    /* Each id as chosen, with the text that became whole through it (maybe empty, never part of
-     * a UTF-8 character). Returning true ends with SMOE_ERR_CANCELLED. */
-    bool (*on_token)(void *user, int32_t id, const char *text, size_t text_bytes);
+    bool logprobs;        /* fill smoe_token.logprob */
+    int32_t top_logprobs; /* and as many of the likeliest; at most SMOE_MAX_TOP_LOGPROBS */
+    /* Only tokens that go on with a text of this kind are chosen, and end ids where it may end;
+     * generation ends by itself where it must. Not with ignore_end. NULL: none. */
+    const smoe_constraint *constraint;
+    /* Each id as chosen, the end id only when it lets out text that was held back for a stop text.
+     * A control token has no text, and all text before it comes with it at the latest. Returning
+     * true ends with SMOE_ERR_CANCELLED. */
+    bool (*on_token)(void *user, const smoe_token *token);
     void *user;
 } smoe_generate_options;
 

@@ -165,7 +165,8 @@ bool alloc_guard_active(void);
  * first one's backtrace is printed when the test then fails. */
 void alloc_guard_forbid(bool on);
 uint64_t alloc_guard_violations(void);
-/* The n-th allocation from now (1 = the next) and all after it fail with ENOMEM; 0: none. */
+/* Of the program's own allocations, the n-th of all from now (1 = the next) and those after it fail
+ * with ENOMEM; 0: none. Shared libraries are spared. */
 void alloc_guard_fail_at(uint64_t n);
 /* Whether an allocation has been refused since alloc_guard_fail_at. */
 bool alloc_guard_has_failed(void);

@@ -138,11 +138,9 @@ TEST(ring_below_a_token_cycle_is_refused_by_name) {
 
 /* ---- no allocation in the loops */
 
-static bool forbid_after_first(void *user, int32_t id, const char *text, size_t bytes) {
+static bool forbid_after_first(void *user, const smoe_token *token) {
     int *n = user;
-    (void)id;
-    (void)text;
-    (void)bytes;
+    (void)token;
     if (++*n == 1) {
         alloc_guard_forbid(true);
     }
@@ -316,11 +314,9 @@ typedef struct canceller {
     int after;
 } canceller;
 
-static bool cancel_after(void *user, int32_t id, const char *text, size_t bytes) {
+static bool cancel_after(void *user, const smoe_token *token) {
     canceller *c = user;
-    (void)id;
-    (void)text;
-    (void)bytes;
+    (void)token;
     if (c->after-- == 0) {
         smoe_session_cancel(c->session);
     }

@@ -109,8 +109,8 @@ TEST(gguf_fixture_olmoe) {
 
 /* ---- models as published: quantised, in one file or several */
 
-/* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says how
- * many are compared: behind it the best logit leads by less than rounding may change. */
+/* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says
+ * how many are compared: behind it the best logit leads by less than rounding may change. */
 static void check_greedy(const char *path, const int32_t *prompt, size_t n_prompt,
                          const int32_t *want, size_t limit) {
     smoe_model_options options = {
@@ -243,8 +243,8 @@ static void check_same_logits(const char *a, const char *b) {
     }
 }
 
-/* Rows of q and k permuted for neighbouring pairs, shared experts, leading dense layers: a GGUF file
- * computes what the checkpoint folder does. */
+/* Rows of q and k permuted for neighbouring pairs, shared experts, leading dense layers: a GGUF
+ * file computes what the checkpoint folder does. */
 TEST(gguf_deepseek_computes_what_its_folder_does) {
     tiny_gguf shape = {.n_dense = 1, .n_shared = 2};
     size_t n, m;
@@ -358,39 +358,47 @@ TEST(gguf_is_requantised_on_request) {
     free(y);
 }
 
-static void check_same_pieces(const text_piece *a, const text_piece *b, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        CHECK_INT(a[i].bytes, b[i].bytes);
-        CHECK(memcmp(a[i].data, b[i].data, a[i].bytes) == 0);
-    }
+/* Ids of a text with control tokens in it. */
+static int32_t *ids_with(const char *path, const char *text, size_t *n) {
+    smoe_tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    CHECK_OK(smoe_tokenizer_open(&t, path, &err));
+    CHECK_OK(smoe_tokenize(t, text, strlen(text), true, &ids, n, &err));
+    smoe_tokenizer_close(t);
+    return ids;
 }
 
-TEST(gguf_tokenizer_tables_survive_in_a_vault) {
+TEST(gguf_tokenizer_survives_in_a_vault) {
     source *s, *v;
     const char *path = test_data("bad/ok.gguf");
     CHECK_OK(source_open(&s, path, &err));
-    CHECK_OK(source_open(&v, vault_of(path, "m.smoe", NULL), &err));
-    const text_tables *a = s->text.tables, *b = v->text.tables;
-    CHECK(a && b && a != b);
+    const char *vault = vault_of(path, "m.smoe", NULL);
+    CHECK_OK(source_open(&v, vault, &err));
+    const text_tables *a = s->text.tables;
+    CHECK(a && !v->text.tables && v->text.prepared.data && !v->text.gguf.data);
     CHECK_TEXT(a->model, "gpt2");
-    CHECK_TEXT(b->model, "gpt2");
-    CHECK_TEXT(b->pre, "qwen2");
+    CHECK_TEXT(a->pre, "qwen2");
     CHECK_INT(a->n_token, 272);
-    CHECK_INT(b->n_token, 272);
-    CHECK_INT(b->n_merge, a->n_merge);
-    check_same_pieces(a->token, b->token, a->n_token);
-    check_same_pieces(a->merge, b->merge, a->n_merge);
     CHECK(a->merge[0].bytes == 4 && memcmp(a->merge[0].data, "\xc4\xa0 t", 4) == 0);
-    CHECK(memcmp(a->type, b->type, 272) == 0);
-    CHECK(!a->score && !b->score);
-    CHECK_INT(b->id[TEXT_BOS], 269);
-    CHECK_INT(b->id[TEXT_EOS], 271);
-    CHECK_INT(b->id[TEXT_UNK], -1);
-    CHECK_INT(b->add_bos, TEXT_FLAG_NO);
-    CHECK_INT(b->add_space_prefix, TEXT_FLAG_OPEN);
+    CHECK(!a->score);
+    CHECK_INT(a->id[TEXT_BOS], 269);
+    CHECK_INT(a->id[TEXT_EOS], 271);
+    CHECK_INT(a->id[TEXT_UNK], -1);
+    CHECK_INT(a->add_bos, TEXT_FLAG_NO);
+    CHECK_INT(a->add_space_prefix, TEXT_FLAG_OPEN);
     CHECK_INT(s->spec.begin_id, 269);
     CHECK(s->spec.n_end_id >= 1 && s->spec.end_id[0] == 271);
     CHECK_INT(v->spec.n_end_id, s->spec.n_end_id);
+    char text[512] = "Once upon a time, the\xc3\xa9 e\xcc\x81 12 ";
+    memcpy(text + strlen(text), a->token[271].data, a->token[271].bytes);
+    size_t n, m;
+    int32_t *x = ids_with(path, text, &n);
+    int32_t *y = ids_with(vault, text, &m);
+    CHECK_INT(n, m);
+    CHECK(memcmp(x, y, n * sizeof *x) == 0);
+    CHECK_INT(x[n - 1], 271);
+    smoe_free(x);
+    smoe_free(y);
     source_close(s);
     source_close(v);
 }
@@ -398,4 +406,118 @@ TEST(gguf_tokenizer_tables_survive_in_a_vault) {
 TEST(gguf_tales_and_their_vaults_give_the_same_bits) {
     const char *path = test_vectors(tales_28m);
     check_same_logits(path, vault_of(path, "m.smoe", NULL));
+}
+
+/* ---- what a file holds, for people */
+
+TEST(gguf_content_is_described) {
+    char *text = NULL;
+    CHECK_OK(smoe_describe_container(test_data("gguf/qwen2_moe.gguf"), &text, &err));
+    CHECK_HAS(text, "GGUF version 3, 1 file, alignment 32, 54 tensors of ");
+    CHECK_HAS(text, "qwen2moe.expert_shared_feed_forward_length");
+    CHECK_HAS(text, "tokenizer.ggml.tokens                       text[160]     \"<pad>\", \"<s>\"");
+    CHECK_HAS(text, "\nblk.*.attn_q.bias                       x3     f32      [64] ");
+    CHECK_HAS(text, "\nblk.*.ffn_down_exps.weight              x3     bf16     [12, 64, 32] ");
+    smoe_free(text);
+    /* an architecture that cannot be run, and names that must not reach a terminal or a format */
+    CHECK_OK(smoe_describe_container(test_data("bad/gguf/arch_format.gguf"), &text, &err));
+    CHECK_HAS(text, "\"%s%n%x%s%s%s\"");
+    smoe_free(text);
+    static const char hostile[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k"
+                                  "\10\0\0\0\6\0\0\0\0\0\0\0\033[1\xff\n\"";
+    test_write_file(test_path("hostile"), hostile, sizeof hostile - 1);
+    CHECK_OK(smoe_describe_container(test_path("hostile"), &text, &err));
+    CHECK_HAS(text, "\"\\x1b[1\\xff\\n\\\"\"\n");
+    smoe_free(text);
+    CHECK_OK(smoe_describe_container(test_data("fixtures/mixtral"), &text, &err));
+    CHECK(text == NULL);
+    CHECK(smoe_describe_container(test_data("bad/gguf/trunc_key.gguf"), &text, &err) != SMOE_OK);
+}
+
+TEST(gguf_inspect_groups_the_old_form) {
+    char *text = NULL;
+    tiny_gguf shape = {.form = TINY_SINGLE};
+    CHECK_OK(smoe_describe_container(tiny_gguf_make("m.gguf", &shape), &text, &err));
+    CHECK_HAS(text, "\nblk.*.ffn_gate.*.weight                 x12    f32      [32, 32] ");
+    smoe_free(text);
+}
+
+TEST(inspect_prints_a_gguf_file) {
+    test_run r = test_smoe("inspect", test_data("bad/ok.gguf"), NULL);
+    CHECK_INT(r.status, 0);
+    CHECK_HAS(r.out, "qwen3_moe (gguf)");
+    CHECK_HAS(r.out, "general.architecture");
+    CHECK_HAS(r.out, "blk.*.ffn_gate_exps.weight");
+    r = test_smoe("inspect", test_data("bad/gguf/arch_format.gguf"), NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.out, "blk.*.ffn_gate_exps.weight");
+    CHECK_HAS(r.err, "is not supported (known: qwen3moe, llama");
+}
+
+/* ---- values */
+
+static const gguf_value *value_of(const gguf_header *h, const char *key, uint64_t n) {
+    const gguf_value *v = gguf_find(h, key);
+    CHECK(v != NULL);
+    CHECK_INT(v->n, n);
+    return v;
+}
+
+TEST(gguf_getters_hold_to_types_and_ranges) {
+    gguf_header h;
+    tensor_table table = {0};
+    arena names = {0};
+    file_set files = {0};
+    int64_t i = 7;
+    double d = 7;
+    bool b = true;
+    const char *text = NULL;
+    size_t bytes = 0;
+    const gguf_value *array;
+    CHECK_OK(gguf_open(&h, &table, &names, &files, test_data("bad/ok.gguf"), &err));
+    CHECK_INT(h.version, 3);
+    CHECK_INT(table.n_item, 26);
+    CHECK_OK(gguf_need_int(&h, "f", "qwen3moe.block_count", 1, 9, &i, &err));
+    CHECK_INT(i, 2);
+    CHECK_ERR(gguf_need_int(&h, "f", "qwen3moe.block_count", 3, 9, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: qwen3moe.block_count is 2, out of range (3 to 9)");
+    CHECK_ERR(gguf_need_int(&h, "f", "nosuch", 1, 9, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: key nosuch is missing");
+    CHECK_OK(gguf_opt_int(&h, "f", "nosuch", 1, 9, &i, &err));
+    CHECK_INT(i, 2);
+    CHECK_OK(gguf_opt_number(&h, "f", "qwen3moe.rope.freq_base", &d, &err));
+    CHECK_NEAR(d, 10000, 0);
+    CHECK_ERR(gguf_opt_number(&h, "f", "general.name", &d, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: general.name must be a float, not text");
+    CHECK_OK(gguf_opt_bool(&h, "f", "tokenizer.ggml.add_bos_token", &b, &err));
+    CHECK(!b);
+    CHECK_OK(gguf_need_text(&h, "f", "general.name", &text, &bytes, &err));
+    CHECK(bytes == 4 && memcmp(text, "tiny", 4) == 0);
+    CHECK_ERR(gguf_opt_array(&h, "f", "tokenizer.ggml.tokens", GGUF_I32, &array, &err),
+              SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: tokenizer.ggml.tokens must be an array of i32, not an array of text");
+    CHECK(gguf_int_at(value_of(&h, "tokenizer.ggml.token_type", 272), 271, &i) && i == 3);
+    CHECK(!gguf_int_at(value_of(&h, "general.name", 1), 0, &i));
+    gguf_header_free(&h);
+    tensor_table_free(&table);
+    arena_free(&names);
+    file_set_close(&files);
+}
+
+TEST(gguf_open_survives_refused_memory) {
+    if (!alloc_guard_active()) {
+        SKIP("no allocation guard in this build");
+    }
+    const char *path = test_data("bad/ok.gguf");
+    source *s = NULL;
+    bool refused = true;
+    for (uint64_t n = 1; refused; n++) {
+        alloc_guard_fail_at(n);
+        int rc = source_open(&s, path, &err);
+        refused = alloc_guard_has_failed();
+        alloc_guard_fail_at(0);
+        CHECK(rc == SMOE_OK || (refused && rc == SMOE_ERR_MEMORY && s == NULL));
+        source_close(s);
+        s = NULL;
+    }
 }

@@ -167,8 +167,8 @@ static void make_row(const char *origin, int32_t row, int32_t n_col, bool is_nor
     }
 }
 
-/* Row r of a tensor whose rows were put in neighbouring pairs: within a head, row i of the first half
- * goes to 2i, of the second half to 2i + 1. */
+/* Row r of a tensor whose rows were put in neighbouring pairs: within a head, row i of the first
+ * half goes to 2i, of the second half to 2i + 1. */
 static int32_t unpermuted(int32_t r) {
     int32_t head = r / HEAD_DIM, at = r % HEAD_DIM;
     return head * HEAD_DIM + at / 2 + at % 2 * (HEAD_DIM / 2);

@@ -44,12 +44,14 @@ static void drop_messages(chat *c, size_t keep) {
     }
 }
 
-static bool print_token(void *user, int32_t id, const char *text, size_t bytes) {
+static bool print_token(void *user, const smoe_token *token) {
     byte_buf *answer = user;
-    (void)id;
-    fwrite(text, 1, bytes, stdout);
+    if (interrupted()) { /* it may have come before the call began */
+        return true;
+    }
+    fwrite(token->text, 1, token->text_bytes, stdout);
     fflush(stdout);
-    return buf_append(answer, text, bytes, NULL) != SMOE_OK;
+    return buf_append(answer, token->text, token->text_bytes, NULL) != SMOE_OK;
 }
 
 /* Answers the last user message. Ctrl-C ends the answer, which then stands as far as it came. */
@@ -70,12 +72,15 @@ static int answer(chat *c) {
                                .on_token = print_token,
                                .user = &text};
     smoe_model_stats_reset(c->model);
+    smoe_finish finish = SMOE_FINISH_END;
     interrupt_begin(c->session);
-    rc = smoe_generate(c->session, ids, n_id, &o, NULL, NULL, NULL, &err);
-    bool stopped = interrupt_end();
+    rc = smoe_generate(c->session, ids, n_id, &o, NULL, NULL, &finish, &err);
+    bool stopped = interrupted();
+    interrupt_begin(NULL);
     smoe_free(ids);
     c->sampling.seed++; /* another turn, another draw; still a function of --seed */
-    puts(stopped ? " [stopped]" : "");
+    bool is_full = rc == SMOE_OK && finish == SMOE_FINISH_LENGTH && c->max_tok < 0;
+    puts(stopped ? " [stopped]" : is_full ? " [the context is full]" : "");
     if (rc == SMOE_OK || stopped) {
         add_message(c, "assistant", text.data ? text.data : "", text.bytes);
         if (c->stats) {
@@ -103,7 +108,8 @@ static void print_help(void) {
          "/system TEXT   start anew with this system message (none: without one)\n"
          "/stats         print statistics of the last answer\n"
          "/exit          leave (so does Ctrl-D)\n"
-         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next.");
+         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next; one that begins\n"
+         "with // is a message that begins with /.");
 }
 
 /* Returns false for /exit. */
@@ -135,7 +141,14 @@ static char *read_message(void) {
     byte_buf b = {.max_bytes = 1u << 24};
     const char *prompt = "> ";
     for (;;) {
-        char *line = line_read(prompt);
+        bool dropped;
+        char *line = line_read(prompt, &dropped);
+        if (dropped) {
+            free(line);
+            buf_free(&b);
+            prompt = "> ";
+            continue;
+        }
         size_t n = line ? strlen(line) : 0;
         bool more = n > 0 && line[n - 1] == '\\';
         if (!line && b.bytes == 0) {
@@ -160,7 +173,9 @@ static int converse(chat *c) {
     int failures = 0;
     char *text;
     while ((text = read_message())) {
-        if (text[0] == '/') {
+        bool is_command = text[0] == '/' && text[1] != '/';
+        const char *content = text[0] == '/' ? text + 1 : text; /* "//" stands for "/" */
+        if (is_command) {
             bool go_on = obey(c, text);
             free(text);
             if (!go_on) {
@@ -168,7 +183,7 @@ static int converse(chat *c) {
             }
             continue;
         }
-        if (text[0] && add_message(c, "user", text, strlen(text)) == 0) {
+        if (content[0] && add_message(c, "user", content, strlen(content)) == 0) {
             failures = answer(c);
         }
         free(text);
@@ -202,14 +217,15 @@ static int run(const command *self, int argc, char **argv) {
     }
     if (!smoe_model_tokenizer(c.model)) {
         rc = fail_text("chat: this model has no tokenizer");
-    } else {
-        c.sampling = resolve_sampling(c.model, &sampling);
+    } else if ((rc = resolve_sampling(c.model, &sampling, &c.sampling)) == 0) {
         c.n_system = system && add_message(&c, "system", system, strlen(system)) == 0;
         if (line_is_terminal()) {
             puts("/help lists commands, Ctrl-D leaves.");
         }
         line_open();
+        interrupt_begin(NULL);
         rc = converse(&c);
+        interrupt_end();
         line_close();
     }
     drop_messages(&c, 0);

@@ -1,5 +1,6 @@
 /* smoe run: continue a prompt. */
 #include <json-c/json.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@ typedef struct run_flags {
     sampling_flags sampling;
     const char *prompt, *prompt_file, *ids;
     int32_t max_tok;
+    int32_t top_logprobs;
+    bool has_logprobs;
     option_list stop;
     bool special, ignore_end, json, stats;
 } run_flags;
@@ -20,25 +23,56 @@ typedef struct run_flags {
 typedef struct printer {
     bool json; /* keep the text for the JSON value instead of printing it */
     byte_buf text;
+    const smoe_tokenizer *tokenizer; /* may be NULL */
+    struct json_object *logprobs;    /* array with an element for each token; NULL: not asked for */
 } printer;
 
-static bool print_token(void *user, int32_t id, const char *text, size_t bytes) {
-    printer *p = user;
-    (void)id;
-    if (p->json) {
-        return buf_append(&p->text, text, bytes, NULL) != SMOE_OK;
+/* A number that JSON has: an impossible token's log-probability is -infinity, shown as null. */
+static struct json_object *logprob_json(float v) {
+    return isfinite(v) ? json_object_new_double((double)v) : NULL;
+}
+
+static struct json_object *token_json(const printer *p, int32_t id, float logprob) {
+    struct json_object *o = json_object_new_object();
+    char *text = NULL;
+    size_t bytes = 0;
+    json_object_object_add(o, "id", json_object_new_int(id));
+    if (p->tokenizer && smoe_detokenize(p->tokenizer, &id, 1, true, &text, &bytes, NULL) == 0) {
+        json_object_object_add(o, "token", json_object_new_string_len(text, (int)bytes));
+        smoe_free(text);
     }
-    fwrite(text, 1, bytes, stdout);
+    json_object_object_add(o, "logprob", logprob_json(logprob));
+    return o;
+}
+
+static void keep_logprobs(printer *p, const smoe_token *token) {
+    struct json_object *o = token_json(p, token->id, token->logprob);
+    struct json_object *top = json_object_new_array();
+    for (size_t i = 0; i < token->n_top; i++) {
+        json_object_array_add(top, token_json(p, token->top[i].id, token->top[i].logprob));
+    }
+    json_object_object_add(o, "top", top);
+    json_object_array_add(p->logprobs, o);
+}
+
+static bool print_token(void *user, const smoe_token *token) {
+    printer *p = user;
+    if (p->logprobs) {
+        keep_logprobs(p, token);
+    }
+    if (p->json) {
+        return buf_append(&p->text, token->text, token->text_bytes, NULL) != SMOE_OK;
+    }
+    fwrite(token->text, 1, token->text_bytes, stdout);
     fflush(stdout);
     return ferror(stdout) != 0;
 }
 
-/* The prompt's ids from whichever of the three options was given. */
-static int prompt_ids(const run_flags *f, const smoe_model *model, int32_t **ids, size_t *n_id,
+/* The prompt's ids from whichever of the three options was given; before the model is opened. */
+static int prompt_ids(const run_flags *f, const char *path, int32_t **ids, size_t *n_id,
                       smoe_error *err) {
     char *text = NULL;
     size_t bytes = 0;
-    int rc;
     if ((f->prompt != NULL) + (f->prompt_file != NULL) + (f->ids != NULL) != 1) {
         return err_set(err, SMOE_ERR_ARGUMENT,
                        "give the prompt by exactly one of --prompt, --prompt-file and --ids");
@@ -46,18 +80,11 @@ static int prompt_ids(const run_flags *f, const smoe_model *model, int32_t **ids
     if (f->ids) {
         return parse_ids(f->ids, strlen(f->ids), "--ids", ids, n_id, err);
     }
-    if (!smoe_model_tokenizer(model)) {
-        return err_set(err, SMOE_ERR_ARGUMENT,
-                       "this model has no tokenizer; give token ids with --ids");
-    }
     if (f->prompt) {
-        return smoe_tokenize(smoe_model_tokenizer(model), f->prompt, strlen(f->prompt), f->special,
-                             ids, n_id, err);
+        return tokenize_early(path, f->prompt, strlen(f->prompt), f->special, ids, n_id, err);
     }
-    rc = read_input(f->prompt_file, &text, &bytes, err);
-    if (rc == SMOE_OK) {
-        rc = smoe_tokenize(smoe_model_tokenizer(model), text, bytes, f->special, ids, n_id, err);
-    }
+    int rc = read_input(f->prompt_file, &text, &bytes, err);
+    rc = rc ? rc : tokenize_early(path, text, bytes, f->special, ids, n_id, err);
     free(text);
     return rc;
 }
@@ -72,33 +99,39 @@ static struct json_object *id_array(const int32_t *ids, size_t n) {
 
 static void print_result(const smoe_model *model, const smoe_sampling *sampling,
                          const int32_t *prompt, size_t n_prompt, const int32_t *ids, size_t n_id,
-                         const printer *p, const char *finish) {
+                         printer *p, const char *finish) {
     struct json_object *o = json_object_new_object();
     json_object_object_add(o, "prompt_ids", id_array(prompt, n_prompt));
     json_object_object_add(o, "ids", id_array(ids, n_id));
     json_object_object_add(
         o, "text",
         json_object_new_string_len(p->text.data ? p->text.data : "", (int)p->text.bytes));
+    if (p->logprobs) {
+        json_object_object_add(o, "logprobs", p->logprobs);
+        p->logprobs = NULL;
+    }
     json_object_object_add(o, "finish", json_object_new_string(finish));
     json_object_object_add(o, "seed", json_object_new_uint64(sampling->seed));
     json_object_object_add(o, "stats", stats_json(model));
     print_json(o);
 }
 
-static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
+static int generate(run_flags *f, smoe_model *model, smoe_session *session, const int32_t *prompt,
+                    size_t n_prompt) {
     static const char *const finish_name[] = {"length", "end", "stop"};
     smoe_error err;
     smoe_finish finish = SMOE_FINISH_LENGTH;
-    int32_t *prompt = NULL;
     int32_t *ids = NULL;
-    size_t n_prompt = 0;
     size_t n_id = 0;
-    printer p = {.json = f->json, .text = {.max_bytes = SIZE_MAX / 2}};
-    smoe_sampling sampling = resolve_sampling(model, &f->sampling);
-    if (prompt_ids(f, model, &prompt, &n_prompt, &err) != SMOE_OK) {
-        return fail(&err);
+    printer p = {.json = f->json,
+                 .text = {.max_bytes = SIZE_MAX / 2},
+                 .tokenizer = smoe_model_tokenizer(model)};
+    smoe_sampling sampling;
+    if (resolve_sampling(model, &f->sampling, &sampling) != 0) {
+        return 1;
     }
-    if (!f->json && f->prompt) {
+    bool fits = n_prompt <= (size_t)smoe_model_plan(model)->context_tok;
+    if (!f->json && f->prompt && fits) {
         fputs(f->prompt, stdout);
         fflush(stdout);
     }
@@ -107,8 +140,11 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
                                .ignore_end = f->ignore_end,
                                .stop = f->stop.item,
                                .n_stop = f->stop.n_item,
+                               .logprobs = f->has_logprobs,
+                               .top_logprobs = f->top_logprobs,
                                .on_token = print_token,
                                .user = &p};
+    p.logprobs = f->has_logprobs ? json_object_new_array() : NULL;
     interrupt_begin(session);
     int rc = smoe_generate(session, prompt, n_prompt, &o, &ids, &n_id, &finish, &err);
     bool stopped = interrupt_end();
@@ -122,7 +158,7 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
                 printf("%d%c", ids[i], i + 1 == n_id ? '\n' : ' ');
             }
         }
-    } else if (!f->json && f->prompt) {
+    } else if (!f->json && f->prompt && fits) {
         putchar('\n');
     }
     if (f->stats && (rc == SMOE_OK || stopped)) {
@@ -130,9 +166,12 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
         fprintf(stderr, "seed     %llu\n", (unsigned long long)sampling.seed);
         print_stats(model);
     }
-    free(prompt);
     smoe_free(ids);
     buf_free(&p.text);
+    json_object_put(p.logprobs);
+    if (rc == SMOE_ERR_CANCELLED && ferror(stdout)) {
+        return 1; /* main says that standard output failed */
+    }
     return rc == SMOE_OK ? 0 : stopped ? EXIT_STOPPED : fail(&err);
 }
 
@@ -156,6 +195,8 @@ static int run(const command *self, int argc, char **argv) {
          "go on past the model's end tokens", NULL},
         {OPTION_FLAG, 0, "json", NULL, &f.json, 0, 0,
          "print one JSON object with ids, text and statistics", NULL},
+        {OPTION_INT, 0, "logprobs", "N", &f.top_logprobs, 0, SMOE_MAX_TOP_LOGPROBS,
+         "with --json: each token's log-probability and the N likeliest", &f.has_logprobs},
         {OPTION_FLAG, 0, "stats", NULL, &f.stats, 0, 0, "print statistics on stderr", NULL},
         {0}};
     const option *const tables[] = {own, sampling_option_rows(&f.sampling),
@@ -164,11 +205,21 @@ static int run(const command *self, int argc, char **argv) {
     if (rc) {
         return rc < 0;
     }
+    smoe_error err;
+    int32_t *prompt = NULL;
+    size_t n_prompt = 0;
+    if (f.has_logprobs && !f.json) {
+        return fail_text("--logprobs goes with --json");
+    }
+    if (prompt_ids(&f, path, &prompt, &n_prompt, &err) != SMOE_OK) {
+        return fail(&err);
+    }
     rc = open_model(path, &f.model, &model, &session);
     if (rc == 0) {
-        rc = generate(&f, model, session);
+        rc = generate(&f, model, session, prompt, n_prompt);
         close_model(model, session);
     }
+    smoe_free(prompt);
     return rc;
 }
 

@@ -49,8 +49,12 @@ const option *model_option_rows(model_flags *f) {
 }
 
 const option *sampling_option_rows(sampling_flags *f) {
-    static option rows[8];
+    static option rows[22];
     smoe_sampling *s = &f->sampling;
+    s->xtc_threshold = 0.1f;
+    s->dry_base = 1.75f;
+    s->dry_allowed_tok = 2;
+    s->mirostat_eta = 0.1f;
     const option all[] = {
         {OPTION_GROUP, 0, "Sampling (defaults: the model's own):", NULL, NULL, 0, 0, NULL, NULL},
         {OPTION_NUMBER, 0, "temp", "T", &s->temperature, 0, 100, "0 takes the likeliest token",
@@ -61,8 +65,36 @@ const option *sampling_option_rows(sampling_flags *f) {
          "keep the likeliest that make up P (1: all)", &f->has_top_p},
         {OPTION_NUMBER, 0, "min-p", "P", &s->min_p, 0, 1,
          "drop those below P times the likeliest (0: none)", &f->has_min_p},
+        {OPTION_NUMBER, 0, "typical-p", "P", &s->typical_p, 1e-6, 1,
+         "keep those of typical surprise that make up P (1: all)", &f->has_typical_p},
+        {OPTION_NUMBER, 0, "xtc-probability", "P", &s->xtc_probability, 0, 1,
+         "how often to exclude the top choices (0: off)", NULL},
+        {OPTION_NUMBER, 0, "xtc-threshold", "P", &s->xtc_threshold, 1e-6, 1,
+         "what makes a top choice for XTC (default: 0.1)", NULL},
         {OPTION_NUMBER, 0, "repeat-penalty", "R", &s->repetition_penalty, 0.01, 100,
          "above 1 discourages tokens already there (1: off)", &f->has_penalty},
+        {OPTION_NUMBER, 0, "presence-penalty", "V", &s->presence_penalty, -100, 100,
+         "taken off the logits of tokens already chosen (0: off)", NULL},
+        {OPTION_NUMBER, 0, "frequency-penalty", "V", &s->frequency_penalty, -100, 100,
+         "the same for each time a token was chosen (0: off)", NULL},
+        {OPTION_INT, 0, "penalty-last", "N", &s->penalty_last_tok, 0, INT32_MAX,
+         "penalties look at the last N tokens (0: all)", NULL},
+        {OPTION_NUMBER, 0, "dry-multiplier", "V", &s->dry_multiplier, 0, 100,
+         "penalty on prolonging a repeat (0: off)", NULL},
+        {OPTION_NUMBER, 0, "dry-base", "V", &s->dry_base, 1, 100,
+         "how it grows with each repeated token (default: 1.75)", NULL},
+        {OPTION_INT, 0, "dry-allowed", "N", &s->dry_allowed_tok, 1, INT32_MAX,
+         "shorter repeats are free (default: 2)", NULL},
+        {OPTION_INT, 0, "dry-last", "N", &s->dry_last_tok, 0, INT32_MAX,
+         "DRY looks at the last N tokens (0: all)", NULL},
+        {OPTION_LIST, 0, "dry-breaker", "TEXT", &f->dry_breaker, 0, 0,
+         "no repeat goes across it; several times (default: newline : \" *)", NULL},
+        {OPTION_LIST, 0, "logit-bias", "ID=V", &f->bias_text, 0, 0,
+         "add V to a token's logit (-inf bans it); several times", NULL},
+        {OPTION_NUMBER, 0, "mirostat-tau", "BITS", &s->mirostat_tau, 0, 100,
+         "mirostat 2: hold this surprise instead of cutting (0: off)", NULL},
+        {OPTION_NUMBER, 0, "mirostat-eta", "V", &s->mirostat_eta, 1e-6, 1,
+         "how fast mirostat learns (default: 0.1)", NULL},
         {OPTION_SEED, 0, "seed", "N", &s->seed, 0, 0, "same seed, same text (default: random)",
          &f->has_seed},
         {0}};
@@ -71,19 +103,58 @@ const option *sampling_option_rows(sampling_flags *f) {
     return rows;
 }
 
-smoe_sampling resolve_sampling(const smoe_model *model, const sampling_flags *f) {
-    smoe_sampling s = smoe_model_sampling(model);
-    s.temperature = f->has_temperature ? f->sampling.temperature : s.temperature;
-    s.top_k = f->has_top_k ? f->sampling.top_k : s.top_k;
-    s.top_p = f->has_top_p ? f->sampling.top_p : s.top_p;
-    s.min_p = f->has_min_p ? f->sampling.min_p : s.min_p;
-    s.repetition_penalty = f->has_penalty ? f->sampling.repetition_penalty : s.repetition_penalty;
-    s.seed = f->sampling.seed;
+/* "ID=V"; V may be inf or -inf. */
+static int parse_bias(const char *text, smoe_logit_bias *out, smoe_error *err) {
+    char *end;
+    errno = 0;
+    long id = strtol(text, &end, 10);
+    bool has_id = end != text && *end == '=' && !errno && id >= 0 && id <= INT32_MAX;
+    const char *number = end + has_id;
+    float v = has_id ? strtof(number, &end) : 0;
+    if (!has_id || end == number || *end) {
+        return err_set(err, SMOE_ERR_ARGUMENT,
+                       "--logit-bias: \"%s\" is not ID=V, as in 1234=-1.5 or 1234=-inf", text);
+    }
+    *out = (smoe_logit_bias){(int32_t)id, v};
+    return SMOE_OK;
+}
+
+/* Mirostat takes the place of the cuts, so the model's defaults for these do not hold. */
+static void drop_cuts(const sampling_flags *f, smoe_sampling *s) {
+    s->top_k = f->has_top_k ? s->top_k : 0;
+    s->top_p = f->has_top_p ? s->top_p : 1;
+    s->min_p = f->has_min_p ? s->min_p : 0;
+    s->typical_p = f->has_typical_p ? s->typical_p : 1;
+}
+
+int resolve_sampling(const smoe_model *model, sampling_flags *f, smoe_sampling *out) {
+    smoe_sampling defaults = smoe_model_sampling(model);
+    smoe_sampling s = f->sampling;
+    s.temperature = f->has_temperature ? s.temperature : defaults.temperature;
+    s.top_k = f->has_top_k ? s.top_k : defaults.top_k;
+    s.top_p = f->has_top_p ? s.top_p : defaults.top_p;
+    s.min_p = f->has_min_p ? s.min_p : defaults.min_p;
+    s.typical_p = f->has_typical_p ? s.typical_p : defaults.typical_p;
+    s.repetition_penalty = f->has_penalty ? s.repetition_penalty : defaults.repetition_penalty;
+    if (s.mirostat_tau > 0) {
+        drop_cuts(f, &s);
+    }
+    for (size_t i = 0; i < f->bias_text.n_item; i++) {
+        smoe_error err;
+        if (parse_bias(f->bias_text.item[i], &f->bias[i], &err) != SMOE_OK) {
+            return fail(&err);
+        }
+    }
+    s.bias = f->bias;
+    s.n_bias = f->bias_text.n_item;
+    s.dry_breaker = f->dry_breaker.n_item ? f->dry_breaker.item : NULL;
+    s.n_dry_breaker = f->dry_breaker.n_item;
     if (!f->has_seed) {
         uint32_t seed; /* short enough to type again */
         s.seed = getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : 1;
     }
-    return s;
+    *out = s;
+    return 0;
 }
 
 void log_to_stderr(void *user, smoe_log_level level, const char *line) {
@@ -220,16 +291,16 @@ void print_json(struct json_object *o) {
 
 /* ---- input */
 
-static int read_stdin(char **text, size_t *bytes, smoe_error *err) {
+static int read_stream(FILE *f, const char *path, char **text, size_t *bytes, smoe_error *err) {
     byte_buf b = {.max_bytes = LIMIT_PROMPT_BYTES};
     char piece[65536];
     size_t n;
     int rc = buf_append(&b, "", 0, err);
-    while (rc == SMOE_OK && (n = fread(piece, 1, sizeof piece, stdin)) > 0) {
+    while (rc == SMOE_OK && (n = fread(piece, 1, sizeof piece, f)) > 0) {
         rc = buf_append(&b, piece, n, err);
     }
-    if (rc == SMOE_OK && ferror(stdin)) {
-        rc = err_errno(err, errno, "cannot read standard input");
+    if (rc == SMOE_OK && ferror(f)) {
+        rc = err_errno(err, errno, "cannot read %s", path);
     }
     if (rc != SMOE_OK) {
         buf_free(&b);
@@ -241,8 +312,27 @@ static int read_stdin(char **text, size_t *bytes, smoe_error *err) {
 }
 
 int read_input(const char *path, char **text, size_t *bytes, smoe_error *err) {
-    return strcmp(path, "-") == 0 ? read_stdin(text, bytes, err)
-                                  : file_read_all(path, LIMIT_PROMPT_BYTES, text, bytes, err);
+    if (strcmp(path, "-") == 0) {
+        return read_stream(stdin, "standard input", text, bytes, err);
+    }
+    FILE *f = fopen(path, "rbe"); /* pipes are welcome here */
+    if (!f) {
+        return err_errno(err, errno, "cannot open %s", path);
+    }
+    int rc = read_stream(f, path, text, bytes, err);
+    fclose(f);
+    return rc;
+}
+
+int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
+                   int32_t **ids, size_t *n_id, smoe_error *err) {
+    smoe_tokenizer *t;
+    int rc = smoe_tokenizer_open(&t, model_path, err);
+    if (rc == SMOE_OK) {
+        rc = smoe_tokenize(t, text, bytes, special, ids, n_id, err);
+        smoe_tokenizer_close(t);
+    }
+    return rc;
 }
 
 int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,

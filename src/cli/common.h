@@ -22,15 +22,20 @@ typedef struct model_flags {
 const option *model_option_rows(model_flags *flags);
 typedef struct sampling_flags {
     smoe_sampling sampling;
-    bool has_temperature, has_top_k, has_top_p, has_min_p, has_penalty, has_seed;
+    bool has_temperature, has_top_k, has_top_p, has_min_p, has_typical_p, has_penalty, has_seed;
+    option_list bias_text; /* "ID=V" */
+    option_list dry_breaker;
+    smoe_logit_bias bias[OPTION_LIST_MAX];
 } sampling_flags;
+/* Sets what is off in sampling, and the rows' targets. */
 const option *sampling_option_rows(sampling_flags *flags);
 
 /* Opens a model and its session with plan and notices on stderr. Prints the error. */
 int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_session **session);
 void close_model(smoe_model *model, smoe_session *session);
-/* The model's sampling defaults with the given flags over them; a seed of its own when none. */
-smoe_sampling resolve_sampling(const smoe_model *model, const sampling_flags *flags);
+/* The model's sampling defaults with the given flags over them; a seed of its own when none. *out
+ * borrows from flags. Prints the error; returns 0 or 1. */
+int resolve_sampling(const smoe_model *model, sampling_flags *flags, smoe_sampling *out);
 
 /* "smoe: ERROR" on stderr; returns 1. */
 int fail(const smoe_error *err);
@@ -41,8 +46,13 @@ struct json_object *stats_json(const smoe_model *model); /* caller's */
 /* One JSON value and a newline on stdout; releases it. */
 void print_json(struct json_object *o);
 
-/* The whole of a file, or of stdin for "-", at most LIMIT_PROMPT_BYTES; *text is malloc'ed. */
+/* The whole of a file or pipe, or of stdin for "-", at most LIMIT_PROMPT_BYTES; *text is malloc'ed.
+ */
 int read_input(const char *path, char **text, size_t *bytes, smoe_error *err);
+/* Tokenises before the model is opened, so that what a long text takes is part of the process that
+ * the memory plan measures. *ids is the caller's (smoe_free). */
+int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
+                   int32_t **ids, size_t *n_id, smoe_error *err);
 /* Whole numbers separated by spaces, commas, brackets or newlines; *ids is malloc'ed. */
 int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,
               smoe_error *err);

@@ -2,6 +2,7 @@
  *
  * Everything is allocated before the first token.
  */
+#include <math.h>
 #include <string.h>
 
 #include "conductor/model.h"
@@ -21,6 +22,8 @@ typedef struct generation {
     size_t held_bytes;
     size_t longest_stop;
     char *piece; /* [text_stream_max_bytes] */
+    smoe_token token;
+    smoe_logprob *top; /* [top_logprobs] */
 } generation;
 
 static bool is_end(const spec *s, int32_t id) {
@@ -62,8 +65,20 @@ static size_t stop_prefix_bytes(const generation *g) {
     return most;
 }
 
-static int emit(generation *g, int32_t id, size_t bytes, smoe_error *err) {
-    bool stop = g->options->on_token && g->options->on_token(g->options->user, id, g->held, bytes);
+/* Notes the choice, and how likely it was where that is asked for. */
+static void note_choice(generation *g, int32_t id) {
+    const smoe_generate_options *o = g->options;
+    g->token = (smoe_token){.id = id, .logprob = NAN, .top = g->top};
+    if (o->logprobs) {
+        g->token.n_top = sampler_logprobs(g->session->logits, g->sampler.n_vocab, id,
+                                          &g->token.logprob, g->top, (size_t)o->top_logprobs);
+    }
+}
+
+static int emit(generation *g, size_t bytes, smoe_error *err) {
+    g->token.text = g->held;
+    g->token.text_bytes = bytes;
+    bool stop = g->options->on_token && g->options->on_token(g->options->user, &g->token);
     memmove(g->held, g->held + bytes, g->held_bytes - bytes);
     g->held_bytes -= bytes;
     return stop ? err_set(err, SMOE_ERR_CANCELLED, "cancelled") : SMOE_OK;
@@ -81,10 +96,12 @@ static int take_token(generation *g, int32_t id, bool last, bool *stopped, smoe_
     }
     ptrdiff_t at = find_stop(g);
     *stopped = at >= 0;
-    size_t ready = at >= 0 ? (size_t)at
-                   : last  ? g->held_bytes
-                           : g->held_bytes - stop_prefix_bytes(g);
-    return emit(g, id, ready, err);
+    /* no stop text goes across a control token: text and structure keep their order */
+    bool is_certain = last || (g->has_text && tokenizer_is_special(g->text.tokenizer, id));
+    size_t ready = at >= 0      ? (size_t)at
+                   : is_certain ? g->held_bytes
+                                : g->held_bytes - stop_prefix_bytes(g);
+    return emit(g, ready, err);
 }
 
 static void close_generation(generation *g) {
@@ -92,6 +109,20 @@ static void close_generation(generation *g) {
     free(g->ids);
     free(g->held);
     free(g->piece);
+    free(g->top);
+}
+
+static int check_options(const smoe_generate_options *o, const smoe_model *m, smoe_error *err) {
+    if (o->n_stop && !m->tokenizer) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "stop: %s has no tokenizer, so no text to stop at",
+                       m->source->path);
+    }
+    if (o->top_logprobs < 0 || o->top_logprobs > SMOE_MAX_TOP_LOGPROBS) {
+        return err_set(err, SMOE_ERR_ARGUMENT,
+                       "top log-probabilities: %d is out of range (0 to %d)", o->top_logprobs,
+                       SMOE_MAX_TOP_LOGPROBS);
+    }
+    return SMOE_OK;
 }
 
 static int open_generation(generation *g, smoe_session *session, const int32_t *prompt,
@@ -106,11 +137,11 @@ static int open_generation(generation *g, smoe_session *session, const int32_t *
         }
         g->longest_stop = n > g->longest_stop ? n : g->longest_stop;
     }
-    if (o->n_stop && !m->tokenizer) {
-        return err_set(err, SMOE_ERR_ARGUMENT, "stop: %s has no tokenizer, so no text to stop at",
-                       m->source->path);
-    }
-    int rc = sampler_open(&g->sampler, &o->sampling, m->source->spec.vocab_size, err);
+    int rc = check_options(o, m, err);
+    rc = rc ? rc
+            : sampler_open(&g->sampler, &o->sampling, m->source->spec.vocab_size,
+                           n_prompt + max_tok, err);
+    rc = rc ? rc : sampler_set_breakers(&g->sampler, m->tokenizer, err);
     if (rc != SMOE_OK) {
         return rc;
     }
@@ -119,12 +150,13 @@ static int open_generation(generation *g, smoe_session *session, const int32_t *
     g->ids = mem_array(n_prompt + max_tok + 1, sizeof *g->ids);
     g->piece = mem_array(piece_bytes, 1);
     g->held = mem_array(2 * piece_bytes + g->longest_stop + 1, 1);
-    if (!g->ids || !g->piece || !g->held) {
+    g->top = mem_array((size_t)o->top_logprobs + 1, sizeof *g->top);
+    if (!g->ids || !g->piece || !g->held || !g->top) {
         return err_no_memory(err, (n_prompt + max_tok) * sizeof *g->ids);
     }
     memcpy(g->ids, prompt, n_prompt * sizeof *prompt);
     for (size_t i = 0; i < n_prompt; i++) {
-        sampler_see(&g->sampler, prompt[i]);
+        sampler_see_prompt(&g->sampler, prompt[i]);
     }
     if (g->has_text) {
         text_stream_init(&g->text, m->tokenizer, false);
@@ -146,13 +178,14 @@ static int run(generation *g, size_t max_tok, smoe_finish *finish, smoe_error *e
         if (rc != SMOE_OK) {
             return rc;
         }
+        note_choice(g, id);
         if (!g->options->ignore_end && is_end(sp, id)) {
             *finish = SMOE_FINISH_END;
             /* what was held back for a stop text is certain now */
             size_t n = g->has_text ? text_stream_flush(&g->text, g->piece) : 0;
             memcpy(g->held + g->held_bytes, g->piece, n);
             g->held_bytes += n;
-            return g->held_bytes ? emit(g, id, g->held_bytes, err) : SMOE_OK;
+            return g->held_bytes ? emit(g, g->held_bytes, err) : SMOE_OK;
         }
         g->ids[g->n_id++] = id;
         sampler_see(&g->sampler, id);

@@ -66,7 +66,7 @@ typedef struct PACKED block_q2_0 {
     uint8_t q[16]; /* bits 2 (i % 4) and on of byte i / 4 */
 } block_q2_0;
 
-/* Base-3 digits of bytes that are fractions of 256: digit n of q is ((q * 3^n mod 256) * 3) >> 8. */
+/* Base-3 digits of a byte q that is a fraction of 256: digit n is ((q * 3^n mod 256) * 3) >> 8. */
 typedef struct PACKED block_tq1_0 {
     uint8_t q[48]; /* digit n of byte i of the first 32: weight 32n + i; of 16: 160 + 16n + i */
     uint8_t qh[4]; /* digit n below 4 of byte i: weight 240 + 4n + i */
@@ -132,8 +132,8 @@ typedef struct PACKED block_iq4_xs {
  *
  * Seven sign bits stand for eight: the eighth makes the number of minus signs even. */
 
-/* q has eight bytes for each 32 weights: four grid indices, then 32 bits, four times seven sign bits
- * and four bits s. */
+/* q has eight bytes for each 32 weights: four grid indices, then 32 bits: four times seven sign
+ * bits, and four bits s. */
 typedef struct PACKED block_iq2_xxs {
     uint16_t d; /* f16: weight = d / 8 * (2 s + 1) * +-grid */
     uint8_t q[64];

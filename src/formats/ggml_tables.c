@@ -2,9 +2,9 @@
  *
  * Generated. Where the numbers come from: they are facts of the GGUF formats, read from the arrays
  * iq2xxs_grid, iq2xs_grid, iq2s_grid, iq3xxs_grid, iq3s_grid, iq1s_grid, kvalues_iq4nl and
- * kvalues_fp4 of ggml's src/ggml-common.h (https://github.com/ggml-org/ggml, commit d99724f2, MIT licence) and
- * packed here: two bits for each of eight values, or three for each of four, lowest first. The
- * macros spread them to bytes at compile time.
+ * kvalues_fp4 of src/ggml-common.h in https://github.com/ggml-org/ggml (commit d99724f2, MIT
+ * licence) and packed here: two bits for each of eight values, or three for each of four, lowest
+ * first. The macros spread them to bytes at compile time.
  */
 #include "formats/ggml_blocks.h"
 

@@ -20,8 +20,8 @@ typedef struct ggml_head {
 } ggml_head;
 
 /* Weight = scale * code + min. The code is u - ggml_bias, or for ggml_signed kinds u with the sign
- * of the byte in sign (which is never 0 unless u is). Lanes 0..3 of scale and min are for the first 16
- * weights, 4..7 for the others. */
+ * of the byte in sign (which is never 0 unless u is). Lanes 0..3 of scale and min are for the first
+ * 16 weights, 4..7 for the others. */
 typedef struct ggml_unit {
     __m256i u;
     __m256i sign;

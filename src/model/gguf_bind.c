@@ -1,5 +1,5 @@
-/* Binding GGUF tensors; see gguf_bind.h. Looks at descriptions of tensors only, never at their data.
- */
+/* Binding GGUF tensors; see gguf_bind.h. Looks at descriptions of tensors only, never at their
+ * data. */
 #include "model/gguf_bind.h"
 
 #include <inttypes.h>
@@ -151,8 +151,8 @@ static int bind_resident(const binder *b) {
 
 /* ---- experts */
 
-/* Where one part of each expert of a layer lies: in expert x's slice of a tensor, from row first_row
- * of the slice's n_row. */
+/* Where one part of each expert of a layer lies: in expert x's slice of a tensor, from row
+ * first_row of the slice's n_row. */
 typedef struct stack {
     const tensor *t;
     int32_t n_row; /* of a slice */

@@ -143,8 +143,8 @@ static int rope_kind(const gguf_config *c, rope_scaling *out, smoe_error *err) {
     return SMOE_OK;
 }
 
-/* llama.cpp scales rotated values by 1 + 0.1 ln(factor), which is arXiv 2309.00071's recommendation,
- * and by what the file says besides. */
+/* llama.cpp scales rotated values by 1 + 0.1 ln(factor), which is arXiv 2309.00071's
+ * recommendation, and by what the file says besides. */
 static int read_yarn(const gguf_config *c, rope_spec *r, smoe_error *err) {
     double attn_factor = 1, ext_factor = -1;
     int rc = opt_positive(c, "rope.scaling.attn_factor", &attn_factor, err);

@@ -321,22 +321,16 @@ int gguf_text_take(text_assets *text, const gguf_header *h, const char *label, s
 
 /* ---- ids */
 
-/* Tokens that end generation whatever a file names as such, by their texts: instruction-tuned models
- * end a turn with one and a document with another, and files have room for few. */
+/* Tokens that end generation whatever a file names as such, by their texts: instruction-tuned
+ * models end a turn with one and a document with another, and files have room for few. */
 static bool is_end_text(text_piece p) {
-    static const char *const texts[] = {"<|im_end|>",
-                                        "<|endoftext|>",
-                                        "<|eot_id|>",
-                                        "<|eom_id|>",
-                                        "<|end_of_text|>",
-                                        "<|end|>",
-                                        "<|return|>",
-                                        "<|call|>",
-                                        "<end_of_turn>",
-                                        "<EOT>",
-                                        "<|endofsentence|>",
-                                        "<\xef\xbd\x9c"
-                                        "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+    static const char *const texts[] = {
+        "<|im_end|>",        "<|endoftext|>",
+        "<|eot_id|>",        "<|eom_id|>",
+        "<|end_of_text|>",   "<|end|>",
+        "<|return|>",        "<|call|>",
+        "<end_of_turn>",     "<EOT>",
+        "<|endofsentence|>", "<\xef\xbd\x9c\x65nd\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (strlen(texts[i]) == p.bytes && memcmp(texts[i], p.data, p.bytes) == 0) {
             return true;

@@ -8,9 +8,11 @@
 #include "formats/gguf.h"
 #include "model/source_open.h"
 
-/* A name that ends in .gguf is enough, so that the errors of a damaged file speak of the right
- * format. */
-static int looks_like_gguf(const char *path, bool *out, smoe_error *err) {
+int source_is_gguf(const char *path, bool *out, smoe_error *err) {
+    *out = false;
+    if (file_is_dir(path)) {
+        return SMOE_OK;
+    }
     uint8_t magic[GGUF_MAGIC_BYTES] = {0};
     int fd;
     uint64_t bytes;
@@ -33,7 +35,7 @@ int source_open(source **out, const char *path, smoe_error *err) {
     if (file_is_dir(path)) {
         return source_open_checkpoint(out, path, err);
     }
-    int rc = looks_like_gguf(path, &gguf, err);
+    int rc = source_is_gguf(path, &gguf, err);
     if (rc != SMOE_OK) {
         return rc;
     }

@@ -1,7 +1,6 @@
-/* A source: an opened checkpoint folder, GGUF file or vault, headers only, described in one form whatever the
- * container. Everything above the extent list (streamer, scout, conductor, sculptor) works from
- * this and never asks where it came from.
- */
+/* A source: an opened checkpoint folder, GGUF file or vault, headers only, described in one form
+ * whatever the container. Everything above the extent list (streamer, scout, conductor,
+ * sculptor) works from this and never asks where it came from. */
 #ifndef SMOE_MODEL_SOURCE_H
 #define SMOE_MODEL_SOURCE_H
 
@@ -104,6 +103,10 @@ typedef struct source {
  * *out is the caller's (source_close), NULL after failure. */
 int source_open(source **out, const char *path, smoe_error *err);
 void source_close(source *s);
+
+/* Whether source_open takes path for a GGUF file: by its magic, or by a name that ends in .gguf, so
+ * that the errors of a damaged file speak of the right format. */
+int source_is_gguf(const char *path, bool *out, smoe_error *err);
 
 /* Only the text side of a folder, which may hold nothing else. *text must be empty;
  * text_assets_free also after failure. */

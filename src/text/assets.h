@@ -1,5 +1,5 @@
-/* The text side of a model as its container holds it: raw, unparsed bytes of a folder's files, or the
- * tables of a GGUF file's tokenizer. */
+/* The text side of a model as its container holds it: raw, unparsed bytes of a folder's files,
+ * or the tables of a GGUF file's tokenizer. */
 #ifndef SMOE_TEXT_ASSETS_H
 #define SMOE_TEXT_ASSETS_H
 

@@ -149,6 +149,10 @@ static int fill_text(decoder *d, decode_text *out, const char *content, size_t b
         return rc;
     }
     int byte = d->has_fallback ? byte_value(in->data, in->bytes) : -1;
+    if (byte >= 0) {
+        in->data[0] = (char)byte;
+        in->bytes = 1;
+    }
     *out = (decode_text){
         .offset = (uint32_t)d->bytes.bytes, .bytes = (uint32_t)in->bytes, .byte = (int16_t)byte};
     d->max_bytes = out->bytes > d->max_bytes ? out->bytes : d->max_bytes;

@@ -117,6 +117,21 @@ static void write_around(const text_tables *g, settings *s, bool add_bos) {
     settings_around(s, bos ? g->id[TEXT_BOS] : -1, eos ? g->id[TEXT_EOS] : -1);
 }
 
+static void write_special(const text_tables *g, settings *s) {
+    static const struct {
+        enum text_special which;
+        const char *name;
+    } names[] = {{TEXT_BOS, "bos_token"},  {TEXT_EOS, "eos_token"}, {TEXT_UNK, "unk_token"},
+                 {TEXT_SEP, "sep_token"},  {TEXT_PAD, "pad_token"}, {TEXT_CLS, "cls_token"},
+                 {TEXT_MASK, "mask_token"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int32_t id = g->id[names[i].which];
+        if (id >= 0 && utf8_valid((const uint8_t *)g->token[id].data, g->token[id].bytes)) {
+            settings_special(s, names[i].name, g->token[id].data, g->token[id].bytes);
+        }
+    }
+}
+
 static int write_bpe(const text_tables *g, settings *s, const char *label, smoe_error *err) {
     const gguf_pre *pre = gguf_pre_by_name(g->pre);
     if (!pre) {
@@ -174,6 +189,7 @@ int tokenizer_read_tables(smoe_tokenizer *t, const text_tables *g, struct json_o
     }
     settings_start(&s);
     int rc = write_added(g, &s, t->label, err);
+    write_special(g, &s);
     rc =
         rc ? rc
            : (is_bpe ? write_bpe(g, &s, t->label, err) : write_sentencepiece(g, &s, t->label, err));

@@ -255,8 +255,8 @@ static int read_bpe_tables(reader *r, const json_at *at, struct json_object *add
 static int read_bpe(reader *r, const json_at *at, struct json_object *added) {
     const char *unk = NULL;
     size_t unk_bytes = 0;
-    int rc = read_bpe_tables(r, at, added);
-    rc = rc ? rc : read_unknown(r, at, &unk, &unk_bytes);
+    int rc = read_unknown(r, at, &unk, &unk_bytes);
+    rc = rc ? rc : read_bpe_tables(r, at, added);
     if (rc == SMOE_OK && unk) {
         r->t->bpe.unk_id = vocab_find_content(&r->t->vocab, unk, unk_bytes);
         if (r->t->bpe.unk_id < 0) {

@@ -332,6 +332,14 @@ static int write_settings(settings *s, model_file *f, const config_tokens *c) {
     settings_bool(s, model, "byte_fallback", f->byte_fallback);
     bool has_bos = adds_bos && f->bos_id >= 0 && f->bos_id < f->n;
     bool has_eos = adds_eos && f->eos_id >= 0 && f->eos_id < f->n;
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token"};
+    const int64_t ids[] = {f->bos_id, f->eos_id, f->unk_id};
+    for (size_t i = 0; i < 3; i++) {
+        if (ids[i] >= 0 && ids[i] < f->n && is_added(&f->pieces[ids[i]])) {
+            settings_special(s, names[i], f->pieces[ids[i]].text.data,
+                             f->pieces[ids[i]].text.bytes);
+        }
+    }
     settings_around(s, has_bos ? f->bos_id : -1, has_eos ? f->eos_id : -1);
     return rc;
 }

@@ -138,6 +138,17 @@ void settings_add_sentencepiece(settings *s, const settings_sentencepiece *o) {
     }
 }
 
+void settings_special(settings *s, const char *name, const char *text, size_t bytes) {
+    struct json_object *o = json_find(s->root, "special");
+    if (!o) {
+        o = json_object_new_object();
+        put(s, s->root, "special", o);
+    }
+    if (!s->is_broken) {
+        settings_text(s, o, name, text, bytes);
+    }
+}
+
 static void add_side(settings *s, struct json_object *list, struct json_object *tokens, int64_t id,
                      const char *name) {
     if (id < 0 || s->is_broken) {

@@ -52,6 +52,9 @@ typedef struct settings_sentencepiece {
 } settings_sentencepiece;
 void settings_add_sentencepiece(settings *s, const settings_sentencepiece *o);
 
+/* The text of a special token by the name that chat templates know it by ("bos_token"). */
+void settings_special(settings *s, const char *name, const char *text, size_t bytes);
+
 /* Tokens around each text; -1: none. */
 void settings_around(settings *s, int64_t before, int64_t after);
 

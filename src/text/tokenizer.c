@@ -19,33 +19,47 @@ enum { CACHE_FROM_BYTES = 2048 };
 
 /* ---- building */
 
-/* The template of tokenizer_config.json, when there is no file of its own. */
-static int read_config_template(smoe_tokenizer *t, const text_assets *assets, smoe_error *err) {
-    struct json_object *root = NULL;
-    char label[256];
-    snprintf(label, sizeof label, "%.200s: tokenizer_config.json", assets->label);
-    int rc = json_parse(&root, assets->tokenizer_config.data, assets->tokenizer_config.bytes, label,
-                        0, err);
-    if (rc == SMOE_OK && !json_object_is_type(root, json_type_object)) {
-        rc = err_set(err, SMOE_ERR_FORMAT, "%s: must be an object", label);
-    }
-    struct json_object *source = rc == SMOE_OK ? json_find(root, "chat_template") : NULL;
-    t->has_template = source != NULL;
-    if (json_object_is_type(source, json_type_string)) {
-        t->chat =
-            chat_detect(json_object_get_string(source), (size_t)json_object_get_string_len(source));
-    }
-    json_object_put(root);
-    return rc;
-}
-
+/* A template that does not parse is an error only for those who ask for chat. */
 static int read_template(smoe_tokenizer *t, const text_assets *assets, smoe_error *err) {
-    if (assets->chat_template.data) {
-        t->has_template = true;
-        t->chat = chat_detect(assets->chat_template.data, assets->chat_template.bytes);
+    char name[256];
+    smoe_error why;
+    if (!assets->chat_template.data) {
         return SMOE_OK;
     }
-    return assets->tokenizer_config.data ? read_config_template(t, assets, err) : SMOE_OK;
+    t->output = output_format_detect(assets->chat_template.data, assets->chat_template.bytes);
+    snprintf(name, sizeof name, "%.200s: chat template", assets->label ? assets->label : "model");
+    if (template_parse(&t->chat, assets->chat_template.data, assets->chat_template.bytes, name,
+                       &why) == SMOE_OK) {
+        return SMOE_OK;
+    }
+    t->chat_error = mem_copy_text(why.text, strlen(why.text));
+    return t->chat_error ? SMOE_OK : err_no_memory(err, sizeof why.text);
+}
+
+/* Texts of special tokens by name: tokenizer_config.json's, else those that the tokenizer's own file
+ * names, which t->special already holds. */
+static int read_special(smoe_tokenizer *t, const text_assets *assets, smoe_error *err) {
+    char label[256];
+    struct json_object *own = t->special;
+    snprintf(label, sizeof label, "%.200s: tokenizer_config.json",
+             assets->label ? assets->label : "model");
+    t->special = NULL;
+    int rc = template_special_tokens(&t->special, &assets->tokenizer_config, label, err);
+    if (rc == SMOE_OK && own) {
+        struct json_object_iterator it = json_object_iter_begin(own);
+        struct json_object_iterator end = json_object_iter_end(own);
+        for (; rc == SMOE_OK && !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
+            const char *name = json_object_iter_peek_name(&it);
+            struct json_object *text = json_object_iter_peek_value(&it);
+            if (!json_find(t->special, name) &&
+                json_object_object_add(t->special, name, json_object_get(text)) != 0) {
+                json_object_put(text);
+                rc = err_no_memory(err, sizeof(void *));
+            }
+        }
+    }
+    json_object_put(own);
+    return rc;
 }
 
 /* ---- the forms that assets may come in */
@@ -106,6 +120,7 @@ int tokenizer_build(smoe_tokenizer **out, const text_assets *assets, smoe_error 
     int rc = build(&t, assets, &settings, err);
     json_object_put(settings);
     rc = rc ? rc : read_template(t, assets, err);
+    rc = rc ? rc : read_special(t, assets, err);
     if (rc != SMOE_OK) {
         smoe_tokenizer_close(t);
         return rc;
@@ -139,6 +154,9 @@ void smoe_tokenizer_close(smoe_tokenizer *t) {
     unigram_free(&t->unigram);
     vocab_free(&t->vocab);
     arena_free(&t->text);
+    jinja_free(t->chat);
+    free(t->chat_error);
+    json_object_put(t->special);
     free(t->added);
     free(t->score);
     free(t->label);
@@ -166,6 +184,31 @@ bool tokenizer_is_special(const smoe_tokenizer *t, int32_t id) {
 
 const tokenizer_around *tokenizer_template(const smoe_tokenizer *t) {
     return &t->around;
+}
+
+static bool is_control(const smoe_tokenizer *t, int32_t id) {
+    for (size_t i = 0; i < t->n_added; i++) {
+        if (t->added[i].id == id && t->added[i].is_control) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *tokenizer_token_bytes(const smoe_tokenizer *t, int32_t id, size_t *n) {
+    *n = 0;
+    if (id < 0 || (uint32_t)id >= t->vocab.n_id || !t->vocab.tokens[id].is_present) {
+        return NULL;
+    }
+    const vocab_token *token = &t->vocab.tokens[id];
+    if (token->is_special || (token->is_added && is_control(t, id))) {
+        return NULL;
+    }
+    uint32_t bytes = 0;
+    int byte = -1;
+    const char *text = decoder_text(&t->decoder, &t->vocab, (uint32_t)id, false, &bytes, &byte);
+    *n = bytes;
+    return text;
 }
 
 /* ---- encoding */

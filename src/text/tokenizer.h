@@ -18,6 +18,9 @@ int tokenizer_build(smoe_tokenizer **out, const text_assets *assets, smoe_error 
 int32_t tokenizer_id(const smoe_tokenizer *t, const char *content, size_t bytes);
 /* Whether id is an added token marked special. */
 bool tokenizer_is_special(const smoe_tokenizer *t, int32_t id);
+/* The bytes that a token adds to a text (borrowed, *n of them); NULL for ids without a token and for
+ * control tokens, which add none. */
+const char *tokenizer_token_bytes(const smoe_tokenizer *t, int32_t id, size_t *n);
 
 /* Appends the ids of text to a growing array (*ids, *n_id, *cap; realloc'ed). */
 int tokenizer_encode(const smoe_tokenizer *t, const char *text, size_t bytes, bool parse_special,

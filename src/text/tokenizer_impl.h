@@ -4,10 +4,11 @@
 
 #include "text/added.h"
 #include "text/bpe.h"
-#include "text/chat.h"
 #include "text/decoder.h"
 #include "text/normalize.h"
+#include "text/output.h"
 #include "text/pretok.h"
+#include "text/template.h"
 #include "text/tokenizer.h"
 #include "text/unigram.h"
 #include "text/vocab.h"
@@ -32,9 +33,11 @@ struct smoe_tokenizer {
     double *score;         /* [n_id] of SentencePiece models, from which their tables are made */
     decoder decoder;
     tokenizer_around around;
-    bool joins_user_defined; /* an added token of that type does not end the text around it */
-    bool has_template;
-    const chat_format *chat; /* NULL: no template, or one that is not known */
+    bool joins_user_defined;     /* an added token of that type does not end the text around it */
+    jinja_template *chat;        /* NULL: none, or one that does not parse */
+    char *chat_error;            /* why it does not parse; NULL: it does, or there is none */
+    struct json_object *special; /* texts of special tokens by name, for the template */
+    output_format output;        /* how the template writes reasoning and tool calls */
 };
 
 /* tokenizer_encode for a text of which only the trusted ranges may become control tokens. The other

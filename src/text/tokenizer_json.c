@@ -74,7 +74,14 @@ int tokenizer_read_settings(smoe_tokenizer *t, struct json_object *root, const m
     if (!json_object_is_type(root, json_type_object)) {
         return err_set(err, SMOE_ERR_FORMAT, "%s: must be an object", t->label);
     }
-    return read_root(&r, &(json_at){root, t->label, ""});
+    json_at at = {root, t->label, ""};
+    struct json_object *special = NULL;
+    int rc = read_root(&r, &at);
+    if (rc == SMOE_OK && source) { /* a field of our own */
+        rc = json_opt_object(&at, "special", &special, err);
+        t->special = rc == SMOE_OK && special ? json_object_get(special) : NULL;
+    }
+    return rc;
 }
 
 int tokenizer_read_json(smoe_tokenizer *t, const text_blob *json, struct json_object **settings,
