@@ -378,39 +378,47 @@ TEST(gguf_is_requantised_on_request) {
     free(y);
 }
 
-static void check_same_pieces(const text_piece *a, const text_piece *b, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        CHECK_INT(a[i].bytes, b[i].bytes);
-        CHECK(memcmp(a[i].data, b[i].data, a[i].bytes) == 0);
-    }
+/* Ids of a text with control tokens in it. */
+static int32_t *ids_with(const char *path, const char *text, size_t *n) {
+    smoe_tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    CHECK_OK(smoe_tokenizer_open(&t, path, &err));
+    CHECK_OK(smoe_tokenize(t, text, strlen(text), true, &ids, n, &err));
+    smoe_tokenizer_close(t);
+    return ids;
 }
 
-TEST(gguf_tokenizer_tables_survive_in_a_vault) {
+TEST(gguf_tokenizer_survives_in_a_vault) {
     source *s, *v;
     const char *path = test_data("bad/ok.gguf");
     CHECK_OK(source_open(&s, path, &err));
-    CHECK_OK(source_open(&v, vault_of(path, "m.smoe", NULL), &err));
-    const text_tables *a = s->text.tables, *b = v->text.tables;
-    CHECK(a && b && a != b);
+    const char *vault = vault_of(path, "m.smoe", NULL);
+    CHECK_OK(source_open(&v, vault, &err));
+    const text_tables *a = s->text.tables;
+    CHECK(a && !v->text.tables && v->text.prepared.data && !v->text.gguf.data);
     CHECK_TEXT(a->model, "gpt2");
-    CHECK_TEXT(b->model, "gpt2");
-    CHECK_TEXT(b->pre, "qwen2");
+    CHECK_TEXT(a->pre, "qwen2");
     CHECK_INT(a->n_token, 272);
-    CHECK_INT(b->n_token, 272);
-    CHECK_INT(b->n_merge, a->n_merge);
-    check_same_pieces(a->token, b->token, a->n_token);
-    check_same_pieces(a->merge, b->merge, a->n_merge);
     CHECK(a->merge[0].bytes == 4 && memcmp(a->merge[0].data, "\xc4\xa0 t", 4) == 0);
-    CHECK(memcmp(a->type, b->type, 272) == 0);
-    CHECK(!a->score && !b->score);
-    CHECK_INT(b->id[TEXT_BOS], 269);
-    CHECK_INT(b->id[TEXT_EOS], 271);
-    CHECK_INT(b->id[TEXT_UNK], -1);
-    CHECK_INT(b->add_bos, TEXT_FLAG_NO);
-    CHECK_INT(b->add_space_prefix, TEXT_FLAG_OPEN);
+    CHECK(!a->score);
+    CHECK_INT(a->id[TEXT_BOS], 269);
+    CHECK_INT(a->id[TEXT_EOS], 271);
+    CHECK_INT(a->id[TEXT_UNK], -1);
+    CHECK_INT(a->add_bos, TEXT_FLAG_NO);
+    CHECK_INT(a->add_space_prefix, TEXT_FLAG_OPEN);
     CHECK_INT(s->spec.begin_id, 269);
     CHECK(s->spec.n_end_id >= 1 && s->spec.end_id[0] == 271);
     CHECK_INT(v->spec.n_end_id, s->spec.n_end_id);
+    char text[512] = "Once upon a time, the\xc3\xa9 e\xcc\x81 12 ";
+    memcpy(text + strlen(text), a->token[271].data, a->token[271].bytes);
+    size_t n, m;
+    int32_t *x = ids_with(path, text, &n);
+    int32_t *y = ids_with(vault, text, &m);
+    CHECK_INT(n, m);
+    CHECK(memcmp(x, y, n * sizeof *x) == 0);
+    CHECK_INT(x[n - 1], 271);
+    smoe_free(x);
+    smoe_free(y);
     source_close(s);
     source_close(v);
 }
