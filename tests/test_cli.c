@@ -206,6 +206,30 @@ TEST(cli_eval_measures_as_the_golden_file) {
         "less than one window");
 }
 
+TEST(cli_tokenize_reads_lines) {
+    const char *argv[] = {getenv("SMOE_BIN") ? getenv("SMOE_BIN") : test_built("smoe"), "tokenize",
+                          TALES, "--jsonl", NULL};
+    test_run r = test_smoe_argv(argv, "{\"text\": \"x\\ny<|im_end|>\"}\n\n{\"text\": \"\"}\n");
+    good(r);
+    char *rest = r.out;
+    char *line = strsep(&rest, "\n");
+    struct json_object *o = json_tokener_parse(line);
+    CHECK_TEXT(json_object_get_string(json_find(o, "decoded")), "x\ny<|im_end|>");
+    struct json_object *ids = json_find(o, "ids");
+    CHECK_INT(
+        json_object_get_int(json_object_array_get_idx(ids, json_object_array_length(ids) - 1)),
+        4095);
+    json_object_put(o);
+    o = json_tokener_parse(strsep(&rest, "\n"));
+    CHECK_INT(json_object_array_length(json_find(o, "ids")), 0);
+    json_object_put(o);
+    CHECK_TEXT(rest, "");
+    r = test_smoe_argv(argv, "{\"text\": \"\"}\n{\"t\": 1}\n");
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.err, "line 2: text is missing");
+    bad(test_smoe("tokenize", TALES, "--jsonl", "-p", "x", NULL), "--jsonl");
+}
+
 TEST(cli_tokenize_round_trips) {
     CHECK_TEXT(good(test_smoe("tokenize", TALES, "-p", "Once upon a time there was a", NULL)),
                "3138 625 258 535 450 308 258\n");

@@ -9,6 +9,9 @@
 
 enum { SHORT_SYMBOLS = 32, CACHE_SLOTS = 4096, CACHE_PIECE_BYTES = 16, CACHE_IDS = 7 };
 
+#define SPACE       "\xe2\x96\x81"
+#define SPACE_BYTES 3u
+
 typedef struct bpe_symbol {
     int32_t id;          /* -1: merged into the one before */
     uint32_t prev, next; /* UINT32_MAX at the ends */
@@ -79,6 +82,25 @@ void bpe_add_merge(bpe_model *m, uint32_t left, uint32_t right, uint32_t rank, u
     bpe_merge *slot = find_slot(m, left, right);
     m->n_merge += slot->left == UINT32_MAX;
     *slot = (bpe_merge){left, right, rank, id};
+}
+
+/* Bytes up to the next U+2581 that stands behind another character. */
+static size_t word_bytes(const char *text, size_t bytes) {
+    size_t at = 0;
+    while (bytes - at >= SPACE_BYTES && memcmp(text + at, SPACE, SPACE_BYTES) == 0) {
+        at += SPACE_BYTES;
+    }
+    const char *next = memmem(text + at, bytes - at, SPACE, SPACE_BYTES);
+    return next ? (size_t)(next - text) : bytes;
+}
+
+void bpe_find_cuts(bpe_model *m, const vocab *v) {
+    m->cuts_words = cp_table_get(&m->char_id, 0x2581) >= 0;
+    for (uint32_t id = 0; id < v->n_id && m->cuts_words; id++) {
+        const vocab_token *t = &v->tokens[id];
+        m->cuts_words =
+            !t->is_findable || t->bytes == 0 || word_bytes(vocab_text(v, id), t->bytes) == t->bytes;
+    }
 }
 
 /* ---- output and scratch */
@@ -325,8 +347,9 @@ static bpe_cached *cache_slot(const bpe_scratch *s, const char *piece, size_t by
     return &s->cache[XXH3_64bits(piece, bytes) % CACHE_SLOTS];
 }
 
-int bpe_encode(const bpe_model *m, const vocab *v, const char *piece, size_t bytes, bpe_scratch *s,
-               id_list *out, smoe_error *err) {
+/* A piece, or a word of one. */
+static int encode_word(const bpe_model *m, const vocab *v, const char *piece, size_t bytes,
+                       bpe_scratch *s, id_list *out, smoe_error *err) {
     int rc = id_list_reserve(out, SHORT_SYMBOLS, err);
     if (rc != SMOE_OK) {
         return rc;
@@ -339,7 +362,7 @@ int bpe_encode(const bpe_model *m, const vocab *v, const char *piece, size_t byt
         return SMOE_OK;
     }
     size_t before = out->n;
-    int32_t whole = m->ignore_merges ? vocab_find(v, piece, bytes, false) : -1;
+    int32_t whole = m->ignore_merges && !m->cuts_words ? vocab_find(v, piece, bytes, false) : -1;
     if (whole >= 0) {
         out->ids[out->n++] = whole;
     } else {
@@ -351,6 +374,23 @@ int bpe_encode(const bpe_model *m, const vocab *v, const char *piece, size_t byt
         cached->bytes = (uint8_t)bytes;
         cached->n_id = (uint8_t)n;
         memcpy(cached->ids, out->ids + before, n * sizeof *out->ids);
+    }
+    return rc;
+}
+
+int bpe_encode(const bpe_model *m, const vocab *v, const char *piece, size_t bytes, bpe_scratch *s,
+               id_list *out, smoe_error *err) {
+    int32_t whole = m->ignore_merges && m->cuts_words ? vocab_find(v, piece, bytes, false) : -1;
+    int rc = whole >= 0 ? id_list_reserve(out, 1, err) : SMOE_OK;
+    if (rc == SMOE_OK && whole >= 0) {
+        out->ids[out->n++] = whole;
+        return SMOE_OK;
+    }
+    while (rc == SMOE_OK && bytes > 0) {
+        size_t n = m->cuts_words ? word_bytes(piece, bytes) : bytes;
+        rc = encode_word(m, v, piece, n, s, out, err);
+        piece += n;
+        bytes -= n;
     }
     return rc;
 }

@@ -47,6 +47,7 @@ typedef struct bpe_model {
     uint32_t n_extra;
     trie verbatim;   /* user-defined symbols; the values are symbols */
     bool has_unused; /* some tokens are of type TEXT_TOKEN_UNUSED */
+    bool cuts_words; /* no merge crosses the place before a U+2581, see bpe_find_cuts */
 } bpe_model;
 
 /* Room for n_merge merges. bpe_free releases it, also after a failure. */
@@ -54,6 +55,10 @@ int bpe_init(bpe_model *m, size_t n_merge, const vocab *v, smoe_error *err);
 void bpe_free(bpe_model *m);
 /* A pair given twice keeps the later rank, as in the reference library. */
 void bpe_add_merge(bpe_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
+
+/* Notes whether a piece may be cut before each U+2581 behind another character without a change in
+ * the result: when that is a token and none has one inside. Not for BPE_BYTES. */
+void bpe_find_cuts(bpe_model *m, const vocab *v);
 
 /* A growing list of ids; realloc'ed. */
 typedef struct id_list {

@@ -95,16 +95,29 @@ static int strip_text(const decode_step *step, const byte_buf *in, byte_buf *out
     return buf_append(out, start, left, err);
 }
 
+/* Symbols become spaces; at the start of a text all of them go, or one. */
+static int replace_symbols(const decode_step *step, const byte_buf *in, bool is_first,
+                           byte_buf *out, smoe_error *err) {
+    decode_step space = *step;
+    byte_buf rest = *in;
+    bool drops = is_first && step->drops_at_start;
+    space.to = " ";
+    space.to_bytes = drops && !step->drops_one ? 0 : 1;
+    if (drops && step->drops_one && in->bytes >= step->from_bytes &&
+        memcmp(in->data, step->from, step->from_bytes) == 0) {
+        rest.data += step->from_bytes;
+        rest.bytes -= step->from_bytes;
+    }
+    return replace_text(&space, &rest, out, err);
+}
+
 static int apply_step(const decode_step *step, const byte_buf *in, bool is_first, byte_buf *out,
                       smoe_error *err) {
-    decode_step drop = *step;
     switch (step->kind) {
     case DECODE_STRIP:
         return strip_text(step, in, out, err);
     case DECODE_METASPACE:
-        drop.to = " ";
-        drop.to_bytes = is_first && step->drops_at_start ? 0 : 1;
-        return replace_text(&drop, in, out, err);
+        return replace_symbols(step, in, is_first, out, err);
     default:
         return step->pattern ? replace_pattern(step, in, out, err)
                              : replace_text(step, in, out, err);

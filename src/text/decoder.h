@@ -24,7 +24,8 @@ typedef struct decode_step {
     size_t to_bytes;
     text_pattern *pattern;    /* REPLACE; owned */
     uint32_t n_start, n_stop; /* STRIP: at most so many characters */
-    bool drops_at_start;      /* METASPACE: the text's first token loses its symbols */
+    bool drops_at_start;      /* METASPACE: the text's first token loses its symbols ... */
+    bool drops_one;           /* ... or only the one that it begins with */
 } decode_step;
 
 /* What a token stands for in a text. */
@@ -41,6 +42,8 @@ typedef struct decoder {
     size_t n_step;
     bool has_fallback; /* tokens like <0x0A> stand for a byte */
     bool keeps_valid;  /* in a malformed run of byte tokens, what is a character stays one */
+    bool starts_late;  /* drops_one: the first token is the first that adds to the text ... */
+    bool drops_each;   /* ... and those before it that had nothing but the symbol count as none */
     bool is_fused;     /* further steps act on the text as a whole */
     const char *strip; /* a character that the start of the text loses ... */
     uint32_t strip_bytes;

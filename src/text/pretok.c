@@ -96,15 +96,29 @@ static bool next_literal(finder *f, const pretok_step *step, size_t *start, size
     return true;
 }
 
-/* What the Rust library calls punctuation: its table stands at Unicode 7. */
+/* What the reference library calls punctuation, from a table of Unicode 8. */
 static bool is_punctuation(uint32_t cp) {
+    static const ucd_range since_8[] = {{0x2e43, 0x2e44},   {0x1144b, 0x1144f}, {0x1145b, 0x1145b},
+                                        {0x1145d, 0x1145d}, {0x11660, 0x1166c}, {0x11c41, 0x11c45},
+                                        {0x11c70, 0x11c71}, {0x1e95e, 0x1e95f}};
     const uint32_t mask = 1u << UCD_PC | 1u << UCD_PD | 1u << UCD_PS | 1u << UCD_PE | 1u << UCD_PI |
                           1u << UCD_PF | 1u << UCD_PO;
     if (cp < 0x80) {
         return (cp >= '!' && cp <= '/') || (cp >= ':' && cp <= '@') || (cp >= '[' && cp <= '`') ||
                (cp >= '{' && cp <= '~');
     }
-    return mask >> (ucd_class(cp) & UCD_CATEGORY_MASK) & 1;
+    if (cp == 0x166d || cp == 0x111c9) {
+        return true; /* no longer */
+    }
+    if (!(mask >> (ucd_class(cp) & UCD_CATEGORY_MASK) & 1) || ucd_is_since_9(cp)) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof since_8 / sizeof *since_8; i++) {
+        if (cp >= since_8[i].first && cp <= since_8[i].last) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool is_match(enum pretok_kind kind, uint32_t cp) {

@@ -157,6 +157,22 @@ static int read_metaspace_decoder(reader *r, const json_at *at) {
     return rc;
 }
 
+/* A type of our own: what SentencePiece does to pieces. */
+static int read_sentencepiece_decoder(reader *r, const json_at *at) {
+    decoder *d = &r->t->decoder;
+    decode_step *step = NULL;
+    int rc = new_step(r, DECODE_METASPACE, &step);
+    rc = rc ? rc : read_need_bool(at, "drops_at_start", &step->drops_at_start, r->err);
+    rc = rc ? rc : read_need_bool(at, "drops_each", &d->drops_each, r->err);
+    if (rc == SMOE_OK) {
+        step->from = "\xe2\x96\x81";
+        step->from_bytes = 3;
+        step->drops_one = true;
+        d->starts_late = true;
+    }
+    return rc;
+}
+
 /* Steps in an order that cannot be applied to each token alone. */
 static int check_order(reader *r, const char *type) {
     const decoder *d = &r->t->decoder;
@@ -199,6 +215,9 @@ int read_decoder(reader *r, const json_at *at) {
     }
     if (strcmp(type, "Metaspace") == 0) {
         return read_metaspace_decoder(r, at);
+    }
+    if (r->source && strcmp(type, "SentencePiece") == 0) {
+        return read_sentencepiece_decoder(r, at);
     }
     if (strcmp(type, "ByteLevel") == 0) {
         d->is_byte_level = true;

@@ -233,6 +233,7 @@ static int prepare_symbols(reader *r) {
             rc = cp_table_set(&m->char_id, cp, (int32_t)id, r->err);
         }
     }
+    bpe_find_cuts(m, v);
     return rc;
 }
 

@@ -274,6 +274,7 @@ static int build_bpe(builder *b, int32_t unk_id) {
     qsort_r(b->order, b->n_order, sizeof *b->order, compare_scores, (void *)(uintptr_t)b->score);
     rc = build_merges(b);
     b->m->unk_id = unk_id;
+    bpe_find_cuts(b->m, v);
     return rc;
 }
 

@@ -122,20 +122,14 @@ void settings_add_sentencepiece(settings *s, const settings_sentencepiece *o) {
     add_charsmap(s, n, o->charsmap, o->charsmap_bytes);
     struct json_object *sequence = settings_type(s, s->root, "decoder", "Sequence");
     struct json_object *steps = settings_array(s, sequence, "decoders");
-    struct json_object *replace = settings_type(s, steps, NULL, "Replace");
-    settings_pattern(s, replace, "String", "\xe2\x96\x81");
-    settings_text(s, replace, "content", " ", 1);
+    struct json_object *symbols = settings_type(s, steps, NULL, "SentencePiece");
+    settings_bool(s, symbols, "drops_at_start", o->add_dummy_prefix || o->remove_extra_space);
+    settings_bool(s, symbols, "drops_each", o->remove_extra_space);
     if (o->byte_fallback) {
         struct json_object *fallback = settings_type(s, steps, NULL, "ByteFallback");
         settings_bool(s, fallback, "keeps_valid", true);
     }
     settings_type(s, steps, NULL, "Fuse");
-    if (o->add_dummy_prefix || o->remove_extra_space) {
-        struct json_object *strip = settings_type(s, steps, NULL, "Strip");
-        settings_text(s, strip, "content", " ", 1);
-        settings_int(s, strip, "start", o->remove_extra_space ? UINT32_MAX : 1);
-        settings_int(s, strip, "stop", 0);
-    }
 }
 
 void settings_special(settings *s, const char *name, const char *text, size_t bytes) {

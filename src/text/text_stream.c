@@ -82,16 +82,8 @@ static bool is_shown(const text_stream *s, int32_t id) {
            (!v->tokens[id].is_special || s->keep_special);
 }
 
-size_t text_stream_push(text_stream *s, int32_t id, char *out) {
-    const smoe_tokenizer *t = s->tokenizer;
-    uint32_t bytes = 0;
-    int byte = -1;
-    if (!is_shown(s, id)) {
-        return 0;
-    }
-    const char *text =
-        decoder_text(&t->decoder, &t->vocab, (uint32_t)id, s->at_start, &bytes, &byte);
-    s->at_start = false;
+/* Writes what a token stands for. */
+static size_t push_text(text_stream *s, const char *text, uint32_t bytes, int byte, char *out) {
     if (byte >= 0 && s->is_malformed) {
         return hand_out(s, LOSSY_REPLACEMENT, LOSSY_REPLACEMENT_BYTES, out);
     }
@@ -106,9 +98,33 @@ size_t text_stream_push(text_stream *s, int32_t id, char *out) {
     for (uint32_t i = 0; i < bytes; i++) {
         written += push_byte(s, (uint8_t)text[i], false, out + written);
     }
-    if (!t->decoder.is_byte_level) {
+    if (!s->tokenizer->decoder.is_byte_level) {
         written += settle(s, out + written, true); /* bytes of two tokens never make a character */
     }
+    return written;
+}
+
+/* What id stands for at this place, and whether the next token may still be the first. */
+static const char *next_text(text_stream *s, uint32_t id, uint32_t *bytes, int *byte) {
+    const decoder *d = &s->tokenizer->decoder;
+    const vocab *v = &s->tokenizer->vocab;
+    bool is_first = s->at_start && !(d->starts_late && s->has_text);
+    const char *text = decoder_text(d, v, id, is_first, bytes, byte);
+    uint32_t whole = 0;
+    decoder_text(d, v, id, false, &whole, byte);
+    s->at_start = d->starts_late && is_first && (d->drops_each || *bytes == whole);
+    return text;
+}
+
+size_t text_stream_push(text_stream *s, int32_t id, char *out) {
+    uint32_t bytes = 0;
+    int byte = -1;
+    if (!is_shown(s, id)) {
+        return 0;
+    }
+    const char *text = next_text(s, (uint32_t)id, &bytes, &byte);
+    size_t written = push_text(s, text, bytes, byte, out);
+    s->has_text |= written > 0 || s->n_held > 0;
     return written;
 }
 

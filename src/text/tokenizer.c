@@ -316,12 +316,17 @@ static int encode_text(encoder *e, const char *text, size_t bytes, const text_sp
                 rc = encode_plain(e, text, 0, &place, false, false, err);
             }
             rc = rc ? rc : append_id(e->out, now.token->id, err);
+            if (joins && e->t->is_unigram) {
+                double score = e->t->unigram.score[now.token->id];
+                e->unigram.so_far = (double)(float)(score + e->unigram.so_far);
+            }
         } else {
             const text_span *span = text_span_at(trusted, n_trusted, now.start);
             rc = encode_plain(e, text + now.start, now.end - now.start, &place,
                               span && now.end <= span->end, now.start == 0, err);
         }
         place.is_start = !joins;
+        e->unigram.so_far = joins ? e->unigram.so_far : 0;
         now = next;
     }
     return rc;

@@ -49,7 +49,8 @@ int tokenizer_prepare(text_blob *out, const text_assets *assets, smoe_error *err
 typedef struct text_stream {
     const smoe_tokenizer *tokenizer;
     bool keep_special;
-    bool at_start;     /* no token so far */
+    bool at_start;     /* the next token may be the first of the text */
+    bool has_text;     /* something was handed out, or is held */
     bool is_malformed; /* the bytes of this run are all U+FFFD */
     bool holds_byte;   /* what is held came from byte tokens */
     uint32_t n_strip;  /* characters that the start of the text may still lose */

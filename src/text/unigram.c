@@ -102,7 +102,9 @@ int unigram_encode(const unigram_model *m, const vocab *v, const char *piece, si
     for (size_t i = 0; i <= bytes; i++) {
         s->nodes[i] = (unigram_node){.start = NO_START};
     }
+    s->nodes[0].score = s->so_far;
     search(m, s->nodes, piece, bytes);
+    s->so_far = m->is_sentencepiece ? s->nodes[bytes].score : 0;
     for (size_t end = bytes; end > 0;) {
         size_t start = (size_t)s->nodes[end].start;
         int32_t id = s->nodes[end].id;
