@@ -70,7 +70,7 @@ SMOE_API void smoe_free(void *p);
 
 typedef struct smoe_info {
     char family[32];    /* "qwen3_moe", "mixtral", … */
-    char container[24]; /* "vault", "checkpoint" */
+    char container[24]; /* "vault", "checkpoint", "gguf" */
     int32_t n_layer;
     int32_t n_moe_layer;
     int32_t d_model;
@@ -84,7 +84,8 @@ typedef struct smoe_info {
     uint64_t n_param_active; /* used by one token */
     uint64_t expert_bytes;   /* largest expert record */
     uint64_t experts_bytes;  /* all experts */
-    uint64_t token_cycle_bytes;
+    uint64_t token_cycle_bytes;    /* of the experts that one token touches */
+    uint64_t smallest_ring_bytes;  /* a token cycle as it lies in the ring, aligned */
     uint64_t scout_bytes;    /* resident weights */
     uint64_t kv_token_bytes; /* KV cache for one token, default precision */
 } smoe_info;
@@ -94,13 +95,20 @@ SMOE_API int smoe_describe(const char *path, smoe_info *out, smoe_error *err) SM
 /* The same and the whole spec as JSON; *json is the caller's (smoe_free), untouched on failure. */
 SMOE_API int smoe_describe_json(const char *path, char **json, smoe_error *err) SMOE_MUST_USE;
 
+/* What a GGUF file holds, for people to read: its metadata, and its tensors with those of all
+ * layers in one line. Also for architectures that cannot be run. *text is the caller's
+ * (smoe_free), untouched on failure; NULL when path is no GGUF file. */
+SMOE_API int smoe_describe_container(const char *path, char **text, smoe_error *err) SMOE_MUST_USE;
+
 /* ------------------------------------------------------------------ sculpting */
 
 typedef struct smoe_sculpt_options {
-    const char *expert_type; /* "q4" (default when NULL), "q2", "q8", "bf16" */
-    const char *scout_type;  /* "q8" or "bf16"; NULL: bf16 when the experts are, else q8 */
-    int32_t n_thread;        /* 0: one for each core */
-    bool overwrite;          /* replace a finished vault of that name */
+    const char *expert_type; /* "q4", "q2", "q8", "bf16", or "keep": as stored, bit for bit; NULL:
+                                keep for GGUF files, else q4 */
+    const char
+        *scout_type;  /* "q8", "bf16" or "keep"; NULL: what the experts keep or are, else q8 */
+    int32_t n_thread; /* 0: one for each core */
+    bool overwrite;   /* replace a finished vault of that name */
     smoe_progress_fn progress;
     smoe_log_fn log;
     void *user; /* handed to both callbacks */
@@ -161,7 +169,8 @@ typedef struct smoe_plan {
     int32_t n_thread;
 } smoe_plan;
 
-/* Opens a vault or a checkpoint folder. The plan is logged before memory is taken. */
+/* Opens a vault, a checkpoint folder, or a GGUF file (any file of a split model). The plan is
+ * logged before memory is taken. */
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
@@ -196,11 +205,56 @@ typedef struct smoe_message {
     const char *content; /* plain text: never becomes control tokens, whatever it holds */
 } smoe_message;
 
-/* Renders with the model's chat format; with add_generation the prompt ends where the assistant
+/* Renders with the model's chat template; with add_generation the prompt ends where the assistant
  * begins. *ids is the caller's (smoe_free). */
 SMOE_API int smoe_chat_tokens(const smoe_tokenizer *tokenizer, const smoe_message *messages,
                               size_t n_message, bool add_generation, int32_t **ids, size_t *n_id,
                               smoe_error *err) SMOE_MUST_USE;
+
+/* What a chat template renders. The JSON texts are as the OpenAI API has them. Whatever they hold
+ * stays text: control tokens come from the template only. */
+typedef struct smoe_render_options {
+    const char *messages; /* a JSON array */
+    size_t messages_bytes;
+    const char *tools; /* a JSON array; NULL: none */
+    size_t tools_bytes;
+    const char *variables; /* a JSON object of further variables of the template; NULL: none */
+    size_t variables_bytes;
+    bool add_generation; /* end where the assistant begins; add_generation_prompt in variables
+                            counts over it */
+    const char *now; /* "2026-01-02 03:04:05" for templates that print the date; NULL: local time */
+} smoe_render_options;
+
+/* The prompt as text and as ids, by the model's own template. *text is NUL-terminated; both are the
+ * caller's (smoe_free), untouched on failure; either of text and ids may be NULL when not wanted. A
+ * template that refuses the messages is SMOE_ERR_ARGUMENT, with the place in the template. */
+SMOE_API int smoe_render(const smoe_tokenizer *tokenizer, const smoe_render_options *options,
+                         char **text, size_t *text_bytes, int32_t **ids, size_t *n_id,
+                         smoe_error *err) SMOE_MUST_USE;
+/* The same text by a template of the caller's. name stands in errors. special: a JSON object of the
+ * special tokens by name ({"bos_token": "<s>"}), NULL: none. *text is the caller's (smoe_free). */
+SMOE_API int smoe_render_template(const char *source, size_t source_bytes, const char *name,
+                                  const char *special, const smoe_render_options *options,
+                                  char **text, size_t *text_bytes, smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ constraints */
+
+/* What a generated text must look like; see docs/constrained-output.md. A constraint belongs to the
+ * vocabulary of a tokenizer, which it does not need once open. It may be shared by threads. Its
+ * memory is taken at open: open it before the model, so that the plan counts it. */
+typedef struct smoe_constraint smoe_constraint;
+
+/* A grammar in GBNF, whose rule "root" is the whole text. */
+SMOE_API int smoe_constraint_open_gbnf(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                       const char *text, size_t text_bytes,
+                                       smoe_error *err) SMOE_MUST_USE;
+/* JSON that a JSON Schema (draft 2020-12) validates. Keywords that are not supported are errors
+ * that name them. */
+SMOE_API int smoe_constraint_open_schema(smoe_constraint **out, const smoe_tokenizer *tokenizer,
+                                         const char *text, size_t text_bytes,
+                                         smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_constraint_close(smoe_constraint *constraint); /* NULL is allowed */
+SMOE_API uint64_t smoe_constraint_bytes(const smoe_constraint *constraint); /* memory it holds */
 
 /* ------------------------------------------------------------------ what an answer holds */
 
@@ -349,6 +403,9 @@ typedef struct smoe_generate_options {
     size_t n_stop;
     bool logprobs;        /* fill smoe_token.logprob */
     int32_t top_logprobs; /* and as many of the likeliest; at most SMOE_MAX_TOP_LOGPROBS */
+    /* Only tokens that go on with a text of this kind are chosen, and end ids where it may end;
+     * generation ends by itself where it must. Not with ignore_end. NULL: none. */
+    const smoe_constraint *constraint;
     /* Each id as chosen, the end id only when it lets out text that was held back for a stop text.
      * A control token has no text, and all text before it comes with it at the latest. Returning
      * true ends with SMOE_ERR_CANCELLED. */

@@ -82,7 +82,7 @@ TEST(qwen3_moe_defaults_are_those_of_transformers) {
     CHECK_NEAR(s.rope[0].theta, 1e4, 0);
     CHECK_INT(s.rope[0].dim, 16);
     CHECK_INT(s.rope[0].scaling, ROPE_PLAIN);
-    CHECK(!s.router.normalise && !s.tied_head && s.layer[3].attn.qk_norm);
+    CHECK(!s.router.normalise && !s.tied_head && s.layer[3].attn.qk_norm == QK_NORM_HEAD);
     CHECK(!s.layer[0].attn.qkv_bias && !s.layer[0].attn.o_bias && s.layer[0].attn.window_tok == 0);
     CHECK_INT(spec_moe_layers(&s), 4);
     CHECK_INT(s.begin_id, -1);
@@ -301,7 +301,7 @@ static spec random_spec(arena *a) {
                                       .softcap = rand_number(),
                                       .qkv_bias = test_rand() & 1,
                                       .o_bias = test_rand() & 1,
-                                      .qk_norm = test_rand() & 1,
+                                      .qk_norm = (qk_norm_kind)(test_rand() % 3),
                                       .sinks = test_rand() & 1,
                                       .gated = test_rand() & 1};
         s.layer[i].ffn = (ffn_spec){.kind = moe ? FFN_MOE : FFN_DENSE,
@@ -310,7 +310,7 @@ static spec random_spec(arena *a) {
                                     .n_expert = moe ? 8 : 0,
                                     .n_expert_used = moe ? 3 : 0,
                                     .shared_width = moe ? 9 : 0,
-                                    .shared_gate = test_rand() & 1,
+                                    .shared_gate = moe && test_rand() & 1,
                                     .bias = test_rand() & 1,
                                     .act = (act_kind)(test_rand() % 5),
                                     .clamp = rand_number()};
@@ -397,11 +397,11 @@ TEST(unrunnable_specs_are_named) {
     smoe_error err;
     spec s = spec_of(qwen, "{}");
     CHECK_OK(spec_check_runnable(&s, &err));
-    s.layer[2].ffn.shared_width = 8;
+    s.layer[2].ffn.bias = true;
     CHECK_ERR(spec_check_runnable(&s, &err), SMOE_ERR_UNSUPPORTED);
     CHECK_TEXT(err.text,
-               "this qwen3_moe model needs shared experts, which this version cannot run");
-    s.layer[2].ffn.shared_width = 0;
+               "this qwen3_moe model needs biases in experts, which this version cannot run");
+    s.layer[2].ffn.bias = false;
     s.router.score = ROUTER_SIGMOID;
     CHECK_ERR(spec_check_runnable(&s, &err), SMOE_ERR_UNSUPPORTED);
     CHECK_HAS(err.text, "router");
@@ -618,7 +618,7 @@ TEST(wrong_tensors_are_named) {
     struct json_object *root = changed(qwen, "{\"tie_word_embeddings\":true,\"num_experts\":4}");
     const char *text = json_object_to_json_string(root);
     spec want = spec_of(text, "{}");
-    want.layer[2].attn.qk_norm = false;
+    want.layer[2].attn.qk_norm = QK_NORM_NONE;
     make_checkpoint(text, &want, "model.");
     CHECK_ERR(source_open(&s, test_dir(), &err), SMOE_ERR_FORMAT);
     CHECK(s == NULL);

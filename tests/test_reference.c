@@ -78,6 +78,14 @@ TEST(fixture_mixtral) {
     check_fixture("mixtral");
 }
 
+TEST(fixture_qwen2_moe) {
+    check_fixture("qwen2_moe");
+}
+
+TEST(fixture_olmoe) {
+    check_fixture("olmoe");
+}
+
 /* Sliding windows, biases, the other rope scalings; made by scripts/make-fixtures.py. */
 TEST(fixture_qwen3_moe_window) {
     check_fixture("qwen3_moe_window");
@@ -97,8 +105,9 @@ TEST(fixture_mixtral_window) {
 
 /* Default precision on the same: looser, but far below what a wrong formula would give. */
 TEST(fixtures_in_default_precision) {
-    static const char *const names[] = {"qwen3_moe", "qwen3_moe_dense_mix", "mixtral"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"qwen3_moe", "qwen3_moe_dense_mix", "mixtral", "qwen2_moe",
+                                        "olmoe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char dir[64], file[96];
         snprintf(dir, sizeof dir, "fixtures/%s", names[i]);
         snprintf(file, sizeof file, "fixtures/%s/expected.safetensors", names[i]);
@@ -175,7 +184,7 @@ static void check_perplexity(const char *golden_dir, const char *path, smoe_prec
     struct json_object *list = json_find(json_find(golden, "perplexity"), "nll_per_window");
     size_t bytes, n_id;
     int32_t *ids;
-    char *text = test_read_file(test_vectors("models/valid.txt"), &bytes);
+    char *text = test_read_file(test_data("valid-head.txt"), &bytes);
     /* the windows used here lie before the first document separator */
     bytes = bytes < 4000 * (n_window + 1) ? bytes : 4000 * (n_window + 1);
     CHECK(!memmem(text, bytes, "<|endoftext|>", 13));

@@ -9,6 +9,11 @@
 #define LIMIT_INDEX_BYTES              (256u << 20) /* model.safetensors.index.json */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (100000000u) /* the format's own limit */
 #define LIMIT_VAULT_HEADER_BYTES       (1ull << 30)
+#define LIMIT_GGUF_HEADER_BYTES        (1u << 30)
+#define LIMIT_GGUF_KEYS                65536
+#define LIMIT_GGUF_KEY_BYTES           65535 /* the format's own limit */
+#define LIMIT_GGUF_TENSORS             (1 << 20)
+#define LIMIT_GGUF_NAME_BYTES          127  /* of a tensor; ggml's own is 63 */
 #define LIMIT_SHARDS                   4096 /* files of one model */
 #define LIMIT_TENSOR_RANK              8
 #define LIMIT_LAYERS                   1024

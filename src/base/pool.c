@@ -7,6 +7,7 @@
 #include "base/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -111,8 +112,13 @@ void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task) {
     atomic_store_explicit(&p->n_busy, n_worker, memory_order_relaxed);
     publish(p);
     draw_tasks(p, 0);
-    while (atomic_load_explicit(&p->n_busy, memory_order_acquire) > 0) {
-        SPIN_PAUSE();
+    /* With more threads than free cores the last worker may not even run: let it. */
+    for (int i = 0; atomic_load_explicit(&p->n_busy, memory_order_acquire) > 0; i++) {
+        if (i < SPIN_ROUNDS) {
+            SPIN_PAUSE();
+        } else {
+            sched_yield();
+        }
     }
 }
 

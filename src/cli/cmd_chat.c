@@ -82,6 +82,9 @@ static bool show_event(void *user, const smoe_output_event *e) {
 
 static bool print_token(void *user, const smoe_token *token) {
     view *v = user;
+    if (interrupted()) { /* it may have come before the call began */
+        return true;
+    }
     int rc = smoe_output_push(v->parser, token->id, token->text, token->text_bytes, NULL);
     fflush(stdout);
     return rc != SMOE_OK;
@@ -111,9 +114,11 @@ static int answer(chat *c) {
                                .on_token = print_token,
                                .user = &v};
     smoe_model_stats_reset(c->model);
+    smoe_finish finish = SMOE_FINISH_END;
     interrupt_begin(c->session);
-    rc = smoe_generate(c->session, ids, n_id, &o, NULL, NULL, NULL, &err);
-    bool stopped = interrupt_end();
+    rc = smoe_generate(c->session, ids, n_id, &o, NULL, NULL, &finish, &err);
+    bool stopped = interrupted();
+    interrupt_begin(NULL);
     if ((rc == SMOE_OK || stopped) && smoe_output_flush(v.parser, &err) != SMOE_OK) {
         rc = err.code;
     }
@@ -121,7 +126,8 @@ static int answer(chat *c) {
     smoe_output_close(v.parser);
     smoe_free(ids);
     c->sampling.seed++; /* another turn, another draw; still a function of --seed */
-    puts(stopped ? " [stopped]" : "");
+    bool is_full = rc == SMOE_OK && finish == SMOE_FINISH_LENGTH && c->max_tok < 0;
+    puts(stopped ? " [stopped]" : is_full ? " [the context is full]" : "");
     if (rc == SMOE_OK || stopped) {
         add_message(c, "assistant", v.content.data ? v.content.data : "", v.content.bytes);
         if (c->stats) {
@@ -149,7 +155,8 @@ static void print_help(void) {
          "/system TEXT   start anew with this system message (none: without one)\n"
          "/stats         print statistics of the last answer\n"
          "/exit          leave (so does Ctrl-D)\n"
-         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next.");
+         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next; one that begins\n"
+         "with // is a message that begins with /.");
 }
 
 /* Returns false for /exit. */
@@ -181,7 +188,14 @@ static char *read_message(void) {
     byte_buf b = {.max_bytes = 1u << 24};
     const char *prompt = "> ";
     for (;;) {
-        char *line = line_read(prompt);
+        bool dropped;
+        char *line = line_read(prompt, &dropped);
+        if (dropped) {
+            free(line);
+            buf_free(&b);
+            prompt = "> ";
+            continue;
+        }
         size_t n = line ? strlen(line) : 0;
         bool more = n > 0 && line[n - 1] == '\\';
         if (!line && b.bytes == 0) {
@@ -206,7 +220,9 @@ static int converse(chat *c) {
     int failures = 0;
     char *text;
     while ((text = read_message())) {
-        if (text[0] == '/') {
+        bool is_command = text[0] == '/' && text[1] != '/';
+        const char *content = text[0] == '/' ? text + 1 : text; /* "//" stands for "/" */
+        if (is_command) {
             bool go_on = obey(c, text);
             free(text);
             if (!go_on) {
@@ -214,7 +230,7 @@ static int converse(chat *c) {
             }
             continue;
         }
-        if (text[0] && add_message(c, "user", text, strlen(text)) == 0) {
+        if (content[0] && add_message(c, "user", content, strlen(content)) == 0) {
             failures = answer(c);
         }
         free(text);
@@ -254,7 +270,9 @@ static int run(const command *self, int argc, char **argv) {
             puts("/help lists commands, Ctrl-D leaves.");
         }
         line_open();
+        interrupt_begin(NULL);
         rc = converse(&c);
+        interrupt_end();
         line_close();
     }
     drop_messages(&c, 0);

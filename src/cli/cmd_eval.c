@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/commands.h"
@@ -56,8 +57,16 @@ static size_t join_documents(char *text, size_t bytes) {
     return out;
 }
 
+typedef struct eval_flags {
+    model_flags model;
+    const char *text;
+    int32_t n_window;
+    bool json, stats;
+} eval_flags;
+
 static int score_windows(smoe_model *model, smoe_session *session, const int32_t *ids,
-                         size_t n_window, size_t ctx, bool json, smoe_error *err) {
+                         size_t n_window, size_t ctx, const eval_flags *f, smoe_error *err) {
+    bool shows = !f->json && !f->model.quiet && isatty(STDERR_FILENO);
     double total = 0;
     struct json_object *list = json_object_new_array();
     for (size_t i = 0; i < n_window; i++) {
@@ -70,13 +79,16 @@ static int score_windows(smoe_model *model, smoe_session *session, const int32_t
         double nll = w.sum / (double)(ctx - 1);
         total += nll;
         json_object_array_add(list, json_object_new_double(nll));
-        if (!json) {
+        if (shows) {
             fprintf(stderr, "\rwindow %zu of %zu: perplexity so far %.4f ", i + 1, n_window,
                     exp(total / (double)(i + 1)));
         }
     }
     double nll = total / (double)n_window;
-    if (json) {
+    if (shows) {
+        fputc('\n', stderr);
+    }
+    if (f->json) {
         struct json_object *o = json_object_new_object();
         json_object_object_add(o, "window", json_object_new_int64((int64_t)ctx));
         json_object_object_add(o, "windows", json_object_new_int64((int64_t)n_window));
@@ -87,57 +99,47 @@ static int score_windows(smoe_model *model, smoe_session *session, const int32_t
         print_json(o);
     } else {
         json_object_put(list);
-        fputc('\n', stderr);
         printf("perplexity %.6f over %zu windows of %zu tokens\n", exp(nll), n_window, ctx);
     }
     return SMOE_OK;
 }
 
-typedef struct eval_flags {
-    model_flags model;
-    const char *text;
-    int32_t n_window;
-    bool json, stats;
-} eval_flags;
-
-static int evaluate(const eval_flags *f, smoe_model *model, smoe_session *session) {
+static int evaluate(const eval_flags *f, smoe_model *model, smoe_session *session,
+                    const int32_t *ids, size_t n_id) {
     smoe_error err;
-    char *text;
-    size_t bytes;
-    int32_t *ids = NULL;
-    size_t n_id = 0;
     size_t ctx = (size_t)smoe_model_plan(model)->context_tok;
-    if (!smoe_model_tokenizer(model)) {
-        return fail_text("eval: this model has no tokenizer");
-    }
-    if (read_input(f->text, &text, &bytes, &err) != SMOE_OK) {
-        return fail(&err);
-    }
-    bytes = join_documents(text, bytes);
-    int rc = smoe_tokenize(smoe_model_tokenizer(model), text, bytes, false, &ids, &n_id, &err);
-    free(text);
-    if (rc != SMOE_OK) {
-        return fail(&err);
-    }
     size_t n_window = n_id / ctx;
+    if (ctx < 2) {
+        return fail_text("eval: a window of one token scores nothing; --ctx must be at least 2");
+    }
     if (f->n_window > 0 && (size_t)f->n_window < n_window) {
         n_window = (size_t)f->n_window;
     }
-    if (n_window == 0 || ctx < 2) {
-        smoe_free(ids);
+    if (n_window == 0) {
         return fail_text("eval: %s has %zu tokens, less than one window of %zu; lower --ctx",
                          f->text, n_id, ctx);
     }
     interrupt_begin(session);
-    rc = score_windows(model, session, ids, n_window, ctx, f->json, &err);
-    smoe_free(ids);
+    int rc = score_windows(model, session, ids, n_window, ctx, f, &err);
+    bool stopped = interrupt_end();
     if (rc != SMOE_OK) {
-        return interrupt_end() ? EXIT_STOPPED : fail(&err);
+        return stopped ? EXIT_STOPPED : fail(&err);
     }
     if (f->stats) {
         print_stats(model);
     }
     return 0;
+}
+
+/* Before the model is opened: the memory plan then counts what the text takes. */
+static int text_ids(const eval_flags *f, const char *path, int32_t **ids, size_t *n_id,
+                    smoe_error *err) {
+    char *text = NULL;
+    size_t bytes = 0;
+    int rc = read_input(f->text, &text, &bytes, err);
+    rc = rc ? rc : tokenize_early(path, text, join_documents(text, bytes), false, ids, n_id, err);
+    free(text);
+    return rc;
 }
 
 static int run(const command *self, int argc, char **argv) {
@@ -160,11 +162,18 @@ static int run(const command *self, int argc, char **argv) {
     if (!f.text) {
         return fail_text("eval: name the text with --text FILE");
     }
+    smoe_error err;
+    int32_t *ids = NULL;
+    size_t n_id = 0;
+    if (text_ids(&f, path, &ids, &n_id, &err) != SMOE_OK) {
+        return fail(&err);
+    }
     rc = open_model(path, &f.model, &model, &session);
     if (rc == 0) {
-        rc = evaluate(&f, model, session);
+        rc = evaluate(&f, model, session, ids, n_id);
         close_model(model, session);
     }
+    smoe_free(ids);
     return rc;
 }
 

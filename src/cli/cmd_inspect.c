@@ -31,12 +31,27 @@ static void print_info(const char *path, const smoe_info *i) {
            i->expert_width_dim, i->expert_type);
     printf("%-16s %s each, %s in all\n", "expert bytes", format_bytes(a, i->expert_bytes),
            format_bytes(b, i->experts_bytes));
-    printf("%-16s %s: the experts one token touches, the smallest useful ring\n", "token cycle",
-           format_bytes(a, i->token_cycle_bytes));
+    printf("%-16s %s: the experts one token touches; the smallest ring is %s\n", "token cycle",
+           format_bytes(a, i->token_cycle_bytes), format_bytes(b, i->smallest_ring_bytes));
     printf("%-16s %s of dense weights stay in memory\n", "scout", format_bytes(a, i->scout_bytes));
     printf("%-16s %d tokens; KV %s a token, %s for all\n", "context", i->context_tok,
            format_bytes(a, i->kv_token_bytes),
            format_bytes(b, i->kv_token_bytes * (uint64_t)i->context_tok));
+}
+
+/* The container's own content, and where there is nothing else the reason why not. */
+static int print_container(const char *path, bool runs, const smoe_error *why) {
+    smoe_error err;
+    char *text = NULL;
+    int rc = smoe_describe_container(path, &text, &err);
+    if (rc != SMOE_OK) {
+        return fail(runs ? &err : why);
+    }
+    if (text) {
+        printf("%s%s", runs ? "\n" : "", text);
+        smoe_free(text);
+    }
+    return runs ? 0 : fail(why);
 }
 
 static int run(const command *self, int argc, char **argv) {
@@ -61,11 +76,11 @@ static int run(const command *self, int argc, char **argv) {
         smoe_free(text);
         return 0;
     }
-    if (smoe_describe(path, &info, &err) != SMOE_OK) {
-        return fail(&err);
+    bool runs = smoe_describe(path, &info, &err) == SMOE_OK;
+    if (runs) {
+        print_info(path, &info);
     }
-    print_info(path, &info);
-    return 0;
+    return print_container(path, runs, &err);
 }
 
 const command command_inspect = {.name = "inspect",

@@ -1,30 +1,47 @@
 /* smoe logits: every row of logits for a sequence of ids, as a safetensors file. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 
 typedef struct sink {
     int fd;
-    const char *path;
-    uint64_t at_bytes;
+    char path[FILE_PATH_BYTES];   /* what is written */
+    char target[FILE_PATH_BYTES]; /* what it becomes */
+    bool is_file;
     size_t row_bytes;
-    smoe_error err;
+    smoe_error err; /* code 0: none */
     bool failed;
 } sink;
+
+static int write_all(sink *s, const void *data, size_t bytes) {
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = write(s->fd, (const char *)data + done, bytes - done);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return err_errno(&s->err, n < 0 ? errno : ENOSPC, "cannot write %s", s->path);
+        }
+        done += (size_t)n;
+    }
+    return SMOE_OK;
+}
 
 static bool write_row(void *user, size_t position_tok, const float *logits) {
     sink *s = user;
     (void)position_tok;
-    s->failed =
-        file_write_at(s->fd, s->path, s->at_bytes, logits, s->row_bytes, &s->err) != SMOE_OK;
-    s->at_bytes += s->row_bytes;
+    s->failed = write_all(s, logits, s->row_bytes) != SMOE_OK;
     return s->failed;
 }
 
@@ -39,41 +56,61 @@ static int write_header(sink *s, size_t n_tok, int32_t vocab) {
     for (int i = 0; i < 8; i++) {
         header[i] = (char)(length >> 8 * i & 0xff);
     }
-    s->at_bytes = 8 + length;
-    return file_write_at(s->fd, s->path, 0, header, (size_t)s->at_bytes, &s->err);
+    return write_all(s, header, (size_t)(8 + length));
 }
 
-/* Writes to NAME.partial and renames, so that the name exists only when the file is whole. */
+/* A file is written under a name of its own and renamed when it is whole, so that the name asked
+ * for never stands for a part; a device or pipe is written as it is. Returns the exit status. */
+static int open_sink(sink *s, const char *out) {
+    struct stat st;
+    char resolved[PATH_MAX];
+    s->is_file = stat(out, &st) != 0 || S_ISREG(st.st_mode);
+    if (!s->is_file) {
+        snprintf(s->path, sizeof s->path, "%s", out);
+        s->fd = open(out, O_WRONLY | O_CLOEXEC);
+    } else {
+        const char *target = realpath(out, resolved) ? resolved : out; /* follow links */
+        snprintf(s->target, sizeof s->target, "%s", target);
+        if (snprintf(s->path, sizeof s->path, "%s.XXXXXX", target) >= (int)sizeof s->path) {
+            return fail_text("logits: the name %s is too long", out);
+        }
+        s->fd = mkostemp(s->path, O_CLOEXEC);
+        if (s->fd >= 0) {
+            mode_t mask = umask(0);
+            umask(mask);
+            fchmod(s->fd, 0666 & ~mask);
+        }
+    }
+    return s->fd >= 0 ? 0 : fail_text("cannot write %s: %s", out, strerror(errno));
+}
+
 static int write_logits(smoe_model *model, smoe_session *session, const int32_t *ids, size_t n_id,
                         const char *out) {
-    char partial[FILE_PATH_BYTES];
+    static sink s;
     smoe_error err;
     int32_t vocab = smoe_model_info(model)->vocab_size;
-    if (snprintf(partial, sizeof partial, "%s.partial", out) >= (int)sizeof partial) {
-        return fail_text("logits: the name %s is too long", out);
+    s = (sink){.row_bytes = (size_t)vocab * sizeof(float)};
+    if (open_sink(&s, out)) {
+        return 1;
     }
-    sink s = {.path = partial, .row_bytes = (size_t)vocab * sizeof(float)};
-    s.fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (s.fd < 0) {
-        return fail_text("cannot write %s: %s", partial, strerror(errno));
-    }
+    interrupt_begin(session);
     int rc = write_header(&s, n_id, vocab);
     if (rc == SMOE_OK) {
-        interrupt_begin(session);
         rc = smoe_session_score(session, ids, n_id, write_row, &s, &err);
-        err = s.failed ? s.err : err;
-    } else {
-        err = s.err;
     }
+    bool stopped = interrupt_end();
+    err = s.err.code ? s.err : err;
     if (close(s.fd) != 0 && rc == SMOE_OK) {
-        rc = err_errno(&err, errno, "cannot write %s", partial);
+        rc = err_errno(&err, errno, "cannot write %s", s.path);
     }
-    if (rc == SMOE_OK && rename(partial, out) != 0) {
+    if (s.is_file && rc == SMOE_OK && rename(s.path, s.target) != 0) {
         rc = err_errno(&err, errno, "cannot name %s", out);
     }
     if (rc != SMOE_OK) {
-        unlink(partial);
-        return interrupt_end() ? EXIT_STOPPED : fail(&err);
+        if (s.is_file) {
+            unlink(s.path);
+        }
+        return stopped ? EXIT_STOPPED : fail(&err);
     }
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/commands.h"
@@ -13,6 +14,8 @@ typedef struct run_flags {
     model_flags model;
     sampling_flags sampling;
     const char *prompt, *prompt_file, *ids;
+    const char *grammar, *schema;
+    smoe_constraint *constraint; /* from these two; NULL: none */
     int32_t max_tok;
     int32_t top_logprobs;
     bool has_logprobs;
@@ -68,12 +71,11 @@ static bool print_token(void *user, const smoe_token *token) {
     return ferror(stdout) != 0;
 }
 
-/* The prompt's ids from whichever of the three options was given. */
-static int prompt_ids(const run_flags *f, const smoe_model *model, int32_t **ids, size_t *n_id,
+/* The prompt's ids from whichever of the three options was given; before the model is opened. */
+static int prompt_ids(const run_flags *f, const char *path, int32_t **ids, size_t *n_id,
                       smoe_error *err) {
     char *text = NULL;
     size_t bytes = 0;
-    int rc;
     if ((f->prompt != NULL) + (f->prompt_file != NULL) + (f->ids != NULL) != 1) {
         return err_set(err, SMOE_ERR_ARGUMENT,
                        "give the prompt by exactly one of --prompt, --prompt-file and --ids");
@@ -81,18 +83,41 @@ static int prompt_ids(const run_flags *f, const smoe_model *model, int32_t **ids
     if (f->ids) {
         return parse_ids(f->ids, strlen(f->ids), "--ids", ids, n_id, err);
     }
-    if (!smoe_model_tokenizer(model)) {
-        return err_set(err, SMOE_ERR_ARGUMENT,
-                       "this model has no tokenizer; give token ids with --ids");
-    }
     if (f->prompt) {
-        return smoe_tokenize(smoe_model_tokenizer(model), f->prompt, strlen(f->prompt), f->special,
-                             ids, n_id, err);
+        return tokenize_early(path, f->prompt, strlen(f->prompt), f->special, ids, n_id, err);
     }
-    rc = read_input(f->prompt_file, &text, &bytes, err);
+    int rc = read_input(f->prompt_file, &text, &bytes, err);
+    rc = rc ? rc : tokenize_early(path, text, bytes, f->special, ids, n_id, err);
+    free(text);
+    return rc;
+}
+
+/* Reads --grammar or --json-schema. It comes before the model, so that the plan counts its memory,
+ * and so that mistakes show at once. */
+static int open_constraint(run_flags *f, const char *model_path, smoe_error *err) {
+    smoe_tokenizer *tokenizer = NULL;
+    char *text = NULL;
+    const char *inline_text = f->schema && strchr("{tf \t\n", *f->schema) ? f->schema : NULL;
+    size_t bytes = inline_text ? strlen(inline_text) : 0;
+    if (!f->grammar && !f->schema) {
+        return SMOE_OK;
+    }
+    if (f->grammar && f->schema) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "give --grammar or --json-schema, not both");
+    }
+    if (f->schema && (f->schema[0] == '\0' || access(f->schema, F_OK) == 0)) {
+        inline_text = NULL; /* a file of that name counts */
+    }
+    int rc =
+        inline_text ? SMOE_OK : read_input(f->grammar ? f->grammar : f->schema, &text, &bytes, err);
+    rc = rc ? rc : smoe_tokenizer_open(&tokenizer, model_path, err);
     if (rc == SMOE_OK) {
-        rc = smoe_tokenize(smoe_model_tokenizer(model), text, bytes, f->special, ids, n_id, err);
+        const char *source = inline_text ? inline_text : text;
+        rc = f->grammar
+                 ? smoe_constraint_open_gbnf(&f->constraint, tokenizer, source, bytes, err)
+                 : smoe_constraint_open_schema(&f->constraint, tokenizer, source, bytes, err);
     }
+    smoe_tokenizer_close(tokenizer);
     free(text);
     return rc;
 }
@@ -124,13 +149,12 @@ static void print_result(const smoe_model *model, const smoe_sampling *sampling,
     print_json(o);
 }
 
-static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
+static int generate(run_flags *f, smoe_model *model, smoe_session *session, const int32_t *prompt,
+                    size_t n_prompt) {
     static const char *const finish_name[] = {"length", "end", "stop"};
     smoe_error err;
     smoe_finish finish = SMOE_FINISH_LENGTH;
-    int32_t *prompt = NULL;
     int32_t *ids = NULL;
-    size_t n_prompt = 0;
     size_t n_id = 0;
     printer p = {.json = f->json,
                  .text = {.max_bytes = SIZE_MAX / 2},
@@ -139,13 +163,8 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
     if (resolve_sampling(model, &f->sampling, &sampling) != 0) {
         return 1;
     }
-    if (f->has_logprobs && !f->json) {
-        return fail_text("--logprobs goes with --json");
-    }
-    if (prompt_ids(f, model, &prompt, &n_prompt, &err) != SMOE_OK) {
-        return fail(&err);
-    }
-    if (!f->json && f->prompt) {
+    bool fits = n_prompt <= (size_t)smoe_model_plan(model)->context_tok;
+    if (!f->json && f->prompt && fits) {
         fputs(f->prompt, stdout);
         fflush(stdout);
     }
@@ -154,6 +173,7 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
                                .ignore_end = f->ignore_end,
                                .stop = f->stop.item,
                                .n_stop = f->stop.n_item,
+                               .constraint = f->constraint,
                                .logprobs = f->has_logprobs,
                                .top_logprobs = f->top_logprobs,
                                .on_token = print_token,
@@ -172,7 +192,7 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
                 printf("%d%c", ids[i], i + 1 == n_id ? '\n' : ' ');
             }
         }
-    } else if (!f->json && f->prompt) {
+    } else if (!f->json && f->prompt && fits) {
         putchar('\n');
     }
     if (f->stats && (rc == SMOE_OK || stopped)) {
@@ -180,10 +200,12 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session) {
         fprintf(stderr, "seed     %llu\n", (unsigned long long)sampling.seed);
         print_stats(model);
     }
-    free(prompt);
     smoe_free(ids);
     buf_free(&p.text);
     json_object_put(p.logprobs);
+    if (rc == SMOE_ERR_CANCELLED && ferror(stdout)) {
+        return 1; /* main says that standard output failed */
+    }
     return rc == SMOE_OK ? 0 : stopped ? EXIT_STOPPED : fail(&err);
 }
 
@@ -201,6 +223,10 @@ static int run(const command *self, int argc, char **argv) {
          "tokens to generate at most (default: 256; -1: until the context is full)", NULL},
         {OPTION_LIST, 0, "stop", "TEXT", &f.stop, 0, 0,
          "end before this text; may be given several times", NULL},
+        {OPTION_TEXT, 0, "grammar", "FILE", &f.grammar, 0, 0,
+         "write only what this GBNF grammar allows", NULL},
+        {OPTION_TEXT, 0, "json-schema", "FILE|TEXT", &f.schema, 0, 0,
+         "write only JSON that this schema validates", NULL},
         {OPTION_FLAG, 0, "special", NULL, &f.special, 0, 0,
          "read control tokens such as <|im_end|> in the prompt as such", NULL},
         {OPTION_FLAG, 0, "ignore-end", NULL, &f.ignore_end, 0, 0,
@@ -217,11 +243,23 @@ static int run(const command *self, int argc, char **argv) {
     if (rc) {
         return rc < 0;
     }
-    rc = open_model(path, &f.model, &model, &session);
+    smoe_error err;
+    int32_t *prompt = NULL;
+    size_t n_prompt = 0;
+    if (f.has_logprobs && !f.json) {
+        return fail_text("--logprobs goes with --json");
+    }
+    if (prompt_ids(&f, path, &prompt, &n_prompt, &err) != SMOE_OK) {
+        return fail(&err);
+    }
+    rc = open_constraint(&f, path, &err) == SMOE_OK ? 0 : fail(&err);
+    rc = rc ? rc : open_model(path, &f.model, &model, &session);
     if (rc == 0) {
-        rc = generate(&f, model, session);
+        rc = generate(&f, model, session, prompt, n_prompt);
         close_model(model, session);
     }
+    smoe_constraint_close(f.constraint);
+    smoe_free(prompt);
     return rc;
 }
 

@@ -5,8 +5,8 @@
 #include "cli/common.h"
 
 static int run_sculpt(const command *self, int argc, char **argv) {
-    static const char *const expert_types[] = {"q4", "q2", "q8", "bf16"};
-    static const char *const scout_types[] = {NULL, "q8", "bf16"};
+    static const char *const expert_types[] = {NULL, "keep", "q4", "q2", "q8", "bf16"};
+    static const char *const scout_types[] = {NULL, "keep", "q8", "bf16"};
     smoe_error err;
     int quant = 0;
     int scout = 0;
@@ -17,10 +17,10 @@ static int run_sculpt(const command *self, int argc, char **argv) {
     const option own[] = {
         {OPTION_TEXT, 'o', "output", "NAME.smoe", &out, 0, 0,
          "the vault to write; its scout goes beside it", NULL},
-        {OPTION_CHOICE, 0, "quant", "q4|q2|q8|bf16", &quant, 0, 0,
-         "type of the experts (default: q4)", NULL},
-        {OPTION_CHOICE, 0, "scout", "auto|q8|bf16", &scout, 0, 0,
-         "type of the dense weights (auto: bf16 for --quant bf16, else q8)", NULL},
+        {OPTION_CHOICE, 0, "quant", "auto|keep|q4|q2|q8|bf16", &quant, 0, 0,
+         "type of the experts (auto: keep for GGUF files, else q4)", NULL},
+        {OPTION_CHOICE, 0, "scout", "auto|keep|q8|bf16", &scout, 0, 0,
+         "type of the dense weights (auto: as --quant keep and bf16, else q8)", NULL},
         {OPTION_INT, 't', "threads", "N", &o.n_thread, 1, 1024,
          "quantising threads (default: one a core)", NULL},
         {OPTION_FLAG, 0, "overwrite", NULL, &o.overwrite, 0, 0,

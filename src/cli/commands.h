@@ -12,5 +12,6 @@ extern const command command_inspect;
 extern const command command_tokenize;
 extern const command command_logits;
 extern const command command_eval;
+extern const command command_render;
 
 #endif

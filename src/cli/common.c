@@ -291,16 +291,16 @@ void print_json(struct json_object *o) {
 
 /* ---- input */
 
-static int read_stdin(char **text, size_t *bytes, smoe_error *err) {
+static int read_stream(FILE *f, const char *path, char **text, size_t *bytes, smoe_error *err) {
     byte_buf b = {.max_bytes = LIMIT_PROMPT_BYTES};
     char piece[65536];
     size_t n;
     int rc = buf_append(&b, "", 0, err);
-    while (rc == SMOE_OK && (n = fread(piece, 1, sizeof piece, stdin)) > 0) {
+    while (rc == SMOE_OK && (n = fread(piece, 1, sizeof piece, f)) > 0) {
         rc = buf_append(&b, piece, n, err);
     }
-    if (rc == SMOE_OK && ferror(stdin)) {
-        rc = err_errno(err, errno, "cannot read standard input");
+    if (rc == SMOE_OK && ferror(f)) {
+        rc = err_errno(err, errno, "cannot read %s", path);
     }
     if (rc != SMOE_OK) {
         buf_free(&b);
@@ -312,8 +312,27 @@ static int read_stdin(char **text, size_t *bytes, smoe_error *err) {
 }
 
 int read_input(const char *path, char **text, size_t *bytes, smoe_error *err) {
-    return strcmp(path, "-") == 0 ? read_stdin(text, bytes, err)
-                                  : file_read_all(path, LIMIT_PROMPT_BYTES, text, bytes, err);
+    if (strcmp(path, "-") == 0) {
+        return read_stream(stdin, "standard input", text, bytes, err);
+    }
+    FILE *f = fopen(path, "rbe"); /* pipes are welcome here */
+    if (!f) {
+        return err_errno(err, errno, "cannot open %s", path);
+    }
+    int rc = read_stream(f, path, text, bytes, err);
+    fclose(f);
+    return rc;
+}
+
+int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
+                   int32_t **ids, size_t *n_id, smoe_error *err) {
+    smoe_tokenizer *t;
+    int rc = smoe_tokenizer_open(&t, model_path, err);
+    if (rc == SMOE_OK) {
+        rc = smoe_tokenize(t, text, bytes, special, ids, n_id, err);
+        smoe_tokenizer_close(t);
+    }
+    return rc;
 }
 
 int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,

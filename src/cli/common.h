@@ -46,8 +46,13 @@ struct json_object *stats_json(const smoe_model *model); /* caller's */
 /* One JSON value and a newline on stdout; releases it. */
 void print_json(struct json_object *o);
 
-/* The whole of a file, or of stdin for "-", at most LIMIT_PROMPT_BYTES; *text is malloc'ed. */
+/* The whole of a file or pipe, or of stdin for "-", at most LIMIT_PROMPT_BYTES; *text is malloc'ed.
+ */
 int read_input(const char *path, char **text, size_t *bytes, smoe_error *err);
+/* Tokenises before the model is opened, so that what a long text takes is part of the process that
+ * the memory plan measures. *ids is the caller's (smoe_free). */
+int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
+                   int32_t **ids, size_t *n_id, smoe_error *err);
 /* Whole numbers separated by spaces, commas, brackets or newlines; *ids is malloc'ed. */
 int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,
               smoe_error *err);

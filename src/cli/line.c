@@ -12,12 +12,16 @@
 
 #ifdef SMOE_HAVE_EDIT
 #include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <termios.h>
 
 static EditLine *editor;
 static History *history_list;
 static const char *current_prompt;
 static char history_path[FILE_PATH_BYTES];
-static volatile sig_atomic_t dropped;
+static volatile sig_atomic_t was_dropped;
+static struct termios terminal; /* as it was before editing */
 
 static char *prompt_of(EditLine *e) {
     (void)e;
@@ -26,7 +30,14 @@ static char *prompt_of(EditLine *e) {
 
 static void on_drop(int signal_number) {
     (void)signal_number;
-    dropped = 1;
+    was_dropped = 1;
+}
+
+/* Being ended at the prompt must not leave the terminal in the editor's mode. */
+static void on_end(int signal_number) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
 }
 
 /* Makes the folders of the history file; without a home there is no file. */
@@ -63,6 +74,15 @@ void line_open(void) {
     if (!line_is_terminal()) {
         return;
     }
+    /* The editor takes characters by the locale; without one that is UTF-8 it drops all others. */
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
+        setlocale(LC_CTYPE, "C.UTF-8");
+    }
+    if (tcgetattr(STDIN_FILENO, &terminal) == 0) {
+        struct sigaction action = {.sa_handler = on_end};
+        sigaction(SIGTERM, &action, NULL);
+        sigaction(SIGHUP, &action, NULL);
+    }
     editor = el_init("smoe", stdin, stdout, stderr);
     history_list = history_init();
     if (!editor || !history_list) {
@@ -83,10 +103,6 @@ void line_open(void) {
 
 void line_close(void) {
 #ifdef SMOE_HAVE_EDIT
-    HistEvent event;
-    if (history_list && history_path[0]) {
-        history(history_list, &event, H_SAVE, history_path);
-    }
     if (history_list) {
         history_end(history_list);
     }
@@ -99,20 +115,21 @@ void line_close(void) {
 }
 
 #ifdef SMOE_HAVE_EDIT
-static char *read_edited(const char *prompt) {
+static char *read_edited(const char *prompt, bool *dropped) {
     int n = 0;
     HistEvent event;
     struct sigaction action = {.sa_handler = on_drop};
     struct sigaction before;
     current_prompt = prompt;
-    dropped = 0;
+    was_dropped = 0;
     sigaction(SIGINT, &action, &before);
     const char *line = el_gets(editor, &n);
     sigaction(SIGINT, &before, NULL);
-    if (dropped) {
+    if (was_dropped) {
         putchar('\n');
         el_reset(editor);
-        return strdup("");
+        *dropped = true;
+        return NULL;
     }
     if (!line || n <= 0) {
         putchar('\n');
@@ -123,18 +140,22 @@ static char *read_edited(const char *prompt) {
         copy[strcspn(copy, "\n")] = '\0';
         if (copy[0]) {
             history(history_list, &event, H_ENTER, copy);
+            if (history_path[0]) { /* at once: the program may be ended at any time */
+                history(history_list, &event, H_SAVE, history_path);
+            }
         }
     }
     return copy;
 }
 #endif
 
-char *line_read(const char *prompt) {
+char *line_read(const char *prompt, bool *dropped) {
     char *line = NULL;
     size_t cap = 0;
+    *dropped = false;
 #ifdef SMOE_HAVE_EDIT
     if (editor && history_list) {
-        return read_edited(prompt);
+        return read_edited(prompt, dropped);
     }
 #endif
     if (line_is_terminal()) {

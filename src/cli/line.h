@@ -10,7 +10,8 @@ bool line_is_terminal(void);
  * it. */
 void line_open(void);
 void line_close(void);
-/* One line without its newline, malloc'ed; "" when Ctrl-C dropped it; NULL at the end of input. */
-char *line_read(const char *prompt);
+/* One line without its newline, malloc'ed; NULL at the end of input. *dropped: Ctrl-C threw the line
+ * away, and what is returned is to be freed and forgotten. */
+char *line_read(const char *prompt, bool *dropped);
 
 #endif

@@ -1,12 +1,15 @@
 /* The program: finds the command and runs it. Each command is a file of its own. */
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 
 static const command *const commands[] = {&command_run,    &command_chat,    &command_sculpt,
                                           &command_verify, &command_inspect, &command_tokenize,
-                                          &command_logits, &command_eval};
+                                          &command_logits, &command_eval,    &command_render};
 enum { N_COMMAND = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to) {
@@ -16,7 +19,8 @@ static void usage(FILE *to) {
     for (int i = 0; i < N_COMMAND; i++) {
         fprintf(to, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     }
-    fputs("\nMODEL is a vault (NAME.smoe) or a checkpoint folder (config.json, *.safetensors).\n"
+    fputs("\nMODEL is a vault (NAME.smoe), a checkpoint folder (config.json, *.safetensors) or a\n"
+          "GGUF file.\n"
           "smoe COMMAND --help lists a command's options; smoe --version prints the version.\n",
           to);
 }
@@ -30,7 +34,20 @@ static const command *find_command(const char *name) {
     return NULL;
 }
 
-int main(int argc, char **argv) {
+/* A program started with closed standard streams would get their numbers for the files it opens,
+ * and read or write a model as its input or output. */
+static bool open_standard_streams(void) {
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= 2);
+    if (fd > 2) {
+        close(fd);
+    }
+    return fd > 2;
+}
+
+static int dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         puts("smoe " SMOE_VERSION);
@@ -53,7 +70,14 @@ int main(int argc, char **argv) {
         usage(stderr);
         return 1;
     }
-    int status = c->run(c, argc - 2, argv + 2);
+    return c->run(c, argc - 2, argv + 2);
+}
+
+int main(int argc, char **argv) {
+    if (!open_standard_streams()) {
+        return 1;
+    }
+    int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("smoe: cannot write standard output\n", stderr);
         return 1;

@@ -39,7 +39,7 @@ bool parse_size(const char *text, uint64_t *bytes) {
         return false;
     }
     *bytes = (uint64_t)v;
-    return true;
+    return *bytes > 0; /* zero would mean "automatic" to the library */
 }
 
 static bool parse_number(const char *text, double min, double max, double *out) {

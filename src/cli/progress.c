@@ -1,6 +1,8 @@
 /* Progress of long work on stderr: a bar with rate and time left on a terminal; elsewhere a plain
  * line each tenth of the way, so that logs stay short. */
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -26,9 +28,32 @@ static void print_left(char out[48], const smoe_progress *p) {
     }
 }
 
+enum { BAR_MAX = 30, LINE_MAX_COLUMNS = 400 };
+
+static int terminal_columns(void) {
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/* The text, with a bar before it where the line has room for one. */
+static void print_line(const char *phase, double part, const char *text) {
+    char bar[BAR_MAX + 1];
+    bool terminal = isatty(STDERR_FILENO);
+    int room = terminal ? terminal_columns() - (int)(strlen(phase) + strlen(text)) - 5 : BAR_MAX;
+    int width = room < BAR_MAX ? room : BAR_MAX;
+    width = width < 0 ? 0 : width;
+    for (int i = 0; i < width; i++) {
+        bar[i] = i < (int)(part * width) ? '#' : '.';
+    }
+    bar[width] = '\0';
+    fprintf(stderr, "%s%s %s%s%s%s%s", terminal ? "\r" : "", phase, width ? "[" : "", bar,
+            width ? "] " : "", text, terminal ? "\033[K" : "\n");
+    bar_open = terminal;
+}
+
 bool show_progress(void *user, const smoe_progress *p) {
     const bool *quiet = user;
-    char bar[31];
+    char text[LINE_MAX_COLUMNS];
     char done[24];
     char total[24];
     char rate[24];
@@ -42,21 +67,16 @@ bool show_progress(void *user, const smoe_progress *p) {
     double part = p->total_bytes ? (double)p->done_bytes / (double)p->total_bytes : 1;
     uint64_t per_s =
         p->elapsed_ns ? (uint64_t)((double)p->fresh_bytes * 1e9 / (double)p->elapsed_ns) : 0;
-    bool terminal = isatty(STDERR_FILENO);
     int tenth = (int)(part * 10);
-    if (!terminal && tenth == last_tenth) {
+    if (!isatty(STDERR_FILENO) && tenth == last_tenth) {
         return false;
     }
     last_tenth = tenth;
-    for (int i = 0; i < 30; i++) {
-        bar[i] = i < (int)(part * 30) ? '#' : '.';
-    }
-    bar[30] = '\0';
     print_left(left, p);
-    fprintf(stderr, "%s%s [%s] %3.0f %%  %s of %s  %s/s  %s%s", terminal ? "\r" : "", p->phase, bar,
-            part * 100, format_bytes(done, p->done_bytes), format_bytes(total, p->total_bytes),
-            format_bytes(rate, per_s), left, terminal ? "\033[K" : "\n");
-    bar_open = terminal;
+    snprintf(text, sizeof text, "%3.0f %%  %s of %s  %s/s  %s", part * 100,
+             format_bytes(done, p->done_bytes), format_bytes(total, p->total_bytes),
+             format_bytes(rate, per_s), left);
+    print_line(p->phase, part, text);
     return false;
 }
 

@@ -50,11 +50,14 @@ void info_from_source(smoe_info *out, const source *s) {
                        .expert_bytes = source_max_expert_bytes(s),
                        .experts_bytes = source_experts_bytes(s),
                        .token_cycle_bytes = source_token_cycle_bytes(s),
+                       .smallest_ring_bytes = streamer_ring_floor(s),
                        .scout_bytes = source_scout_bytes(s),
                        .kv_token_bytes = spec_kv_token_bytes(&s->spec, 2)};
     snprintf(out->family, sizeof out->family, "%s", s->spec.family);
     snprintf(out->container, sizeof out->container, "%s",
-             s->kind == CONTAINER_VAULT ? "vault" : "checkpoint");
+             s->kind == CONTAINER_VAULT  ? "vault"
+             : s->kind == CONTAINER_GGUF ? "gguf"
+                                         : "checkpoint");
     if (s->n_moe_layer > 0) {
         const ffn_spec *f = &s->spec.layer[spec_moe_layer(&s->spec, 0)].ffn;
         out->n_expert = f->n_expert;
@@ -97,6 +100,7 @@ static struct json_object *info_json(const smoe_info *i) {
     add_number(o, "expert_bytes", i->expert_bytes);
     add_number(o, "experts_bytes", i->experts_bytes);
     add_number(o, "token_cycle_bytes", i->token_cycle_bytes);
+    add_number(o, "smallest_ring_bytes", i->smallest_ring_bytes);
     add_number(o, "scout_bytes", i->scout_bytes);
     add_number(o, "kv_token_bytes", i->kv_token_bytes);
     return o;
@@ -157,16 +161,16 @@ int sampling_from_text(smoe_sampling *out, const text_assets *text, smoe_error *
     double t = (double)out->temperature, top_p = 1, min_p = 0, typical_p = 1, penalty = 1;
     rc = json_opt_bool(&at, "do_sample", &sample, err);
     rc = rc ? rc : json_opt_number(&at, "temperature", 0, 100, &t, err);
-    rc = rc ? rc : json_opt_int(&at, "top_k", 0, INT32_MAX, &top_k, err);
-    rc = rc ? rc : json_opt_number(&at, "top_p", 1e-6, 1, &top_p, err);
+    rc = rc ? rc : json_opt_int(&at, "top_k", -1, INT32_MAX, &top_k, err);
+    rc = rc ? rc : json_opt_number(&at, "top_p", 0, 1, &top_p, err);
     rc = rc ? rc : json_opt_number(&at, "min_p", 0, 1, &min_p, err);
     rc = rc ? rc : json_opt_number(&at, "typical_p", 1e-6, 1, &typical_p, err);
     rc = rc ? rc : json_opt_number(&at, "repetition_penalty", 1e-6, 100, &penalty, err);
     json_object_put(root);
     if (rc == SMOE_OK) {
         out->temperature = sample ? (float)t : 0;
-        out->top_k = (int32_t)top_k;
-        out->top_p = (float)top_p;
+        out->top_k = top_k > 0 ? (int32_t)top_k : 0;   /* -1 and 0 both mean off */
+        out->top_p = top_p > 0 ? (float)top_p : 1e-6f; /* 0 keeps the likeliest alone */
         out->min_p = (float)min_p;
         out->typical_p = (float)typical_p;
         out->repetition_penalty = (float)penalty;

@@ -52,6 +52,7 @@ static int moe_block(smoe_model *m, int32_t layer, int32_t n_tok, const atomic_b
     int32_t n_needed = moe_route(e, layer, n_tok);
     streamer_demand(m->streamer, ffn->moe_index, e->s.needed, n_needed);
     bet_next_ranks(m, ffn, n_tok);
+    moe_shared(e, layer, n_tok);
     for (;;) {
         int32_t n = 0;
         int rc = check_cancelled(cancelled, err);

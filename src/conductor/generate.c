@@ -7,6 +7,7 @@
 
 #include "conductor/model.h"
 #include "conductor/sampler.h"
+#include "text/mask.h"
 #include "text/tokenizer.h"
 
 typedef struct generation {
@@ -23,7 +24,9 @@ typedef struct generation {
     size_t longest_stop;
     char *piece; /* [text_stream_max_bytes] */
     smoe_token token;
-    smoe_logprob *top; /* [top_logprobs] */
+    smoe_logprob *top;          /* [top_logprobs] */
+    constraint_run *constraint; /* NULL: none */
+    uint64_t *allowed;          /* [vocab_size] bits */
 } generation;
 
 static bool is_end(const spec *s, int32_t id) {
@@ -110,6 +113,8 @@ static void close_generation(generation *g) {
     free(g->held);
     free(g->piece);
     free(g->top);
+    constraint_stop(g->constraint);
+    free(g->allowed);
 }
 
 static int check_options(const smoe_generate_options *o, const smoe_model *m, smoe_error *err) {
@@ -123,6 +128,25 @@ static int check_options(const smoe_generate_options *o, const smoe_model *m, sm
                        SMOE_MAX_TOP_LOGPROBS);
     }
     return SMOE_OK;
+}
+
+static int open_constraint(generation *g, smoe_error *err) {
+    const smoe_generate_options *o = g->options;
+    size_t n_vocab = (size_t)g->session->model->source->spec.vocab_size;
+    if (!o->constraint) {
+        return SMOE_OK;
+    }
+    if (o->ignore_end) {
+        return err_set(err, SMOE_ERR_ARGUMENT,
+                       "constraint: a text that must end cannot go on past its end; leave out "
+                       "ignore_end");
+    }
+    g->allowed = mem_array(mask_words(n_vocab), sizeof *g->allowed);
+    if (!g->allowed) {
+        return err_no_memory(err, n_vocab / 8);
+    }
+    g->sampler.allowed = g->allowed;
+    return constraint_start(&g->constraint, o->constraint, err);
 }
 
 static int open_generation(generation *g, smoe_session *session, const int32_t *prompt,
@@ -161,20 +185,42 @@ static int open_generation(generation *g, smoe_session *session, const int32_t *
     if (g->has_text) {
         text_stream_init(&g->text, m->tokenizer, false);
     }
-    return SMOE_OK;
+    return open_constraint(g, err);
+}
+
+/* Which ids may come next; end ids where the text may end. */
+static int find_allowed(generation *g, smoe_error *err) {
+    const spec *sp = &g->session->model->source->spec;
+    bool has_any = true;
+    if (!g->constraint) {
+        return SMOE_OK;
+    }
+    bool may_end = constraint_may_end(g->constraint);
+    int rc = constraint_mask(g->constraint, g->allowed, (size_t)sp->vocab_size, &has_any, err);
+    for (int32_t i = 0; i < sp->n_end_id && rc == SMOE_OK; i++) {
+        uint64_t bit = 1ull << (sp->end_id[i] % 64);
+        uint64_t *word = &g->allowed[sp->end_id[i] / 64];
+        *word = may_end ? *word | bit : *word & ~bit;
+        has_any |= may_end;
+    }
+    return rc || has_any ? rc
+                         : err_set(err, SMOE_ERR_UNSUPPORTED,
+                                   "constraint: after %zu tokens no token of this vocabulary goes "
+                                   "on with the grammar",
+                                   g->n_id - g->n_prompt);
 }
 
 /* The loop proper: no allocation from here on. */
 static int run(generation *g, size_t max_tok, smoe_finish *finish, smoe_error *err) {
     const spec *sp = &g->session->model->source->spec;
-    *finish = SMOE_FINISH_LENGTH;
-    for (size_t i = 0; i < max_tok; i++) {
+    bool is_over = g->constraint && constraint_must_end(g->constraint);
+    *finish = is_over ? SMOE_FINISH_END : SMOE_FINISH_LENGTH;
+    for (size_t i = 0; i < max_tok && !is_over; i++) {
         int32_t id;
         bool stopped = false;
-        int rc = session_sync(g->session, g->ids, g->n_id, err);
-        if (rc == SMOE_OK) {
-            rc = sampler_choose(&g->sampler, g->session->logits, &id, err);
-        }
+        int rc = find_allowed(g, err);
+        rc = rc ? rc : session_sync(g->session, g->ids, g->n_id, err);
+        rc = rc ? rc : sampler_choose(&g->sampler, g->session->logits, &id, err);
         if (rc != SMOE_OK) {
             return rc;
         }
@@ -189,12 +235,16 @@ static int run(generation *g, size_t max_tok, smoe_finish *finish, smoe_error *e
         }
         g->ids[g->n_id++] = id;
         sampler_see(&g->sampler, id);
-        rc = take_token(g, id, i + 1 == max_tok, &stopped, err);
+        if (g->constraint) {
+            rc = constraint_take(g->constraint, id, err);
+            is_over = rc == SMOE_OK && constraint_must_end(g->constraint);
+        }
+        rc = rc ? rc : take_token(g, id, i + 1 == max_tok || is_over, &stopped, err);
         if (rc != SMOE_OK) {
             return rc;
         }
-        if (stopped) {
-            *finish = SMOE_FINISH_STOP;
+        if (stopped || is_over) {
+            *finish = stopped ? SMOE_FINISH_STOP : SMOE_FINISH_END;
             return SMOE_OK;
         }
     }

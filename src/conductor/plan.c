@@ -43,6 +43,10 @@ int plan_defaults(smoe_model_options *o, const spec *sp, smoe_error *err) {
     if (o->chunk_tok < 0) {
         return err_set(err, SMOE_ERR_ARGUMENT, "chunk: %d must be at least 1", o->chunk_tok);
     }
+    if (o->precision > SMOE_PRECISION_REFERENCE || o->io > SMOE_IO_THREADS ||
+        o->direct > SMOE_OFF) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "precision, io or direct: no such choice");
+    }
     if (o->spec_ranks < 0 || o->spec_ranks > LIMIT_EXPERTS) {
         return err_set(err, SMOE_ERR_ARGUMENT, "spec: %d is out of range (0 to %d)", o->spec_ranks,
                        LIMIT_EXPERTS);
@@ -61,10 +65,9 @@ int plan_defaults(smoe_model_options *o, const spec *sp, smoe_error *err) {
 /* Ceiling when none was given: what is resident now and what may still be taken, less a share for
  * the rest of the machine. */
 static uint64_t default_ceiling(const machine_memory *m) {
-    uint64_t os_reserve_bytes = m->available_bytes / 16 + (64ull << 20);
-    uint64_t usable = m->available_bytes > os_reserve_bytes ? m->available_bytes - os_reserve_bytes
-                                                            : m->available_bytes / 2;
-    return m->process_bytes + usable;
+    uint64_t share = m->available_bytes / 16;
+    uint64_t most = (uint64_t)64 << 20;
+    return m->process_bytes + m->available_bytes - share - (share < most ? share : most);
 }
 
 /* The longest chunk whose scratch takes at most a quarter of what scratch and ring share, and
@@ -85,14 +88,15 @@ static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64
 
 /* A fresh start of the same program is resident with a few pages more or less, so the ceiling named
  * in the error is this much above the sum. */
-#define SMALLEST_MARGIN_BYTES (256u << 10)
+#define SMALLEST_MARGIN_BYTES (512u << 10)
 
-static int too_small(const smoe_plan *p, smoe_error *err) {
+static int too_small(const smoe_plan *p, bool is_given, smoe_error *err) {
     char have[24];
     char need[24];
     return err_set(err, SMOE_ERR_MEMORY,
-                   "memory: a ceiling of %s (%llu bytes) is too small; the smallest that works is "
-                   "%llu bytes (%s) with these options; a shorter --ctx or --chunk needs less",
+                   "memory: %s %s (%llu bytes) is too small; the smallest that works is %llu bytes "
+                   "(%s) with these options; a shorter --ctx or --chunk needs less",
+                   is_given ? "a ceiling of" : "what is free allows a ceiling of",
                    format_bytes(have, p->ceiling_bytes), (unsigned long long)p->ceiling_bytes,
                    (unsigned long long)p->smallest_ceiling_bytes,
                    format_bytes(need, p->smallest_ceiling_bytes));
@@ -118,7 +122,7 @@ static int plan_ring(smoe_plan *p, const source *s, const smoe_model_options *o,
     }
     uint64_t least = wanted ? (wanted < full ? wanted : full) : floor;
     if (fixed_bytes + least > p->ceiling_bytes) {
-        return too_small(p, err);
+        return too_small(p, o->memory_bytes != 0, err);
     }
     uint64_t left = p->ceiling_bytes - fixed_bytes;
     p->ring_bytes = wanted ? least : left < full ? left / IO_ALIGN_BYTES * IO_ALIGN_BYTES : full;
@@ -144,9 +148,11 @@ int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
                    .n_thread = o->n_thread};
     p.reserve_bytes = reserve_for(s, o);
     uint64_t fixed = p.process_bytes + p.scout_bytes + p.kv_bytes + p.reserve_bytes;
-    uint64_t floor = o->resident     ? streamer_ring_full(s)
-                     : o->ring_bytes ? o->ring_bytes
-                                     : streamer_ring_floor(s);
+    uint64_t full = streamer_ring_full(s);
+    uint64_t floor = o->resident            ? full
+                     : !o->ring_bytes       ? streamer_ring_floor(s)
+                     : o->ring_bytes < full ? o->ring_bytes
+                                            : full;
     uint64_t shared = p.ceiling_bytes > fixed ? p.ceiling_bytes - fixed : 0;
     p.chunk_tok = o->chunk_tok ? o->chunk_tok : choose_chunk(s, o, shared, floor);
     scratch_config c = scratch_for(s, o, p.chunk_tok);
@@ -158,7 +164,7 @@ int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
     }
     p.smallest_ceiling_bytes += SMALLEST_MARGIN_BYTES;
     if (p.ceiling_bytes < machine->peak_bytes) {
-        return too_small(&p, err);
+        return too_small(&p, o->memory_bytes != 0, err);
     }
     int rc = plan_ring(&p, s, o, fixed + p.scratch_bytes, err);
     if (rc == SMOE_OK) {
@@ -181,13 +187,14 @@ void plan_log(const smoe_plan *p, const source *s, const log_sink *log) {
              format_bytes(a, p->scout_bytes));
     log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  context of %d tokens", "KV",
              format_bytes(a, p->kv_bytes), p->context_tok);
-    log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  prefill chunk of %d tokens, %d thread%s", "scratch",
-             format_bytes(a, p->scratch_bytes), p->chunk_tok, p->n_thread,
-             p->n_thread == 1 ? "" : "s");
-    log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  %.0f %% of all experts; one token cycle is %s",
-             "ring", format_bytes(a, p->ring_bytes),
+    log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  prefill chunk of %d token%s, %d thread%s",
+             "scratch", format_bytes(a, p->scratch_bytes), p->chunk_tok,
+             p->chunk_tok == 1 ? "" : "s", p->n_thread, p->n_thread == 1 ? "" : "s");
+    log_line(log, SMOE_LOG_PLAN,
+             "  %-10s %11s  %.0f %% of all experts; the smallest that works is %s", "ring",
+             format_bytes(a, p->ring_bytes),
              full ? 100.0 * (double)p->ring_bytes / (double)full : 100.0,
-             format_bytes(b, p->token_cycle_bytes));
+             format_bytes(b, streamer_ring_floor(s)));
     log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  thread stacks and allocator slack", "reserve",
              format_bytes(a, p->reserve_bytes));
     log_line(log, SMOE_LOG_PLAN, "  %-10s %11s", "sum", format_bytes(a, sum));

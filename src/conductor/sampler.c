@@ -158,7 +158,7 @@ static int copy_logits(sampler *s, const float *logits, smoe_error *err) {
     return any ? SMOE_OK
                : err_set(err, SMOE_ERR_NUMERIC,
                          "the logits are not finite, so no token can be chosen; the weights "
-                         "may be damaged (try smoe verify)");
+                         "may be damaged");
 }
 
 static void add_bias(sampler *s, const float *logits) {
@@ -199,6 +199,14 @@ static void penalise(sampler *s) {
     }
 }
 
+static void keep_allowed(sampler *s) {
+    for (int32_t i = 0; s->allowed && i < s->n_vocab; i++) {
+        if (!(s->allowed[i / 64] >> (i % 64) & 1)) {
+            s->logit[i] = -HUGE_VALF;
+        }
+    }
+}
+
 static int find_best(const sampler *s, int32_t *best, smoe_error *err) {
     *best = -1;
     for (int32_t i = 0; i < s->n_vocab; i++) {
@@ -208,8 +216,8 @@ static int find_best(const sampler *s, int32_t *best, smoe_error *err) {
     }
     return *best >= 0 ? SMOE_OK
                       : err_set(err, SMOE_ERR_NUMERIC,
-                                "no token can be chosen: the logit bias bans every one that the "
-                                "model gives a chance");
+                                "no token can be chosen: the logit bias, or the constraint, bans "
+                                "every one that the model gives a chance");
 }
 
 /* ---- candidates */
@@ -406,6 +414,7 @@ int sampler_choose(sampler *s, const float *logits, int32_t *id, smoe_error *err
         add_bias(s, logits);
         penalise(s);
         sampler_apply_dry(s);
+        keep_allowed(s);
         rc = find_best(s, &best, err);
     }
     if (rc != SMOE_OK || o->temperature == 0) {

@@ -1,7 +1,7 @@
 /* Choosing the next token from logits. Owns no model state; one sampler for each generation.
  *
  * The chain, in this order (docs/sampling.md has the sources): logit bias; repetition, frequency
- * and presence penalties; DRY; then with temperature 0 the best. Else temperature, and either
+ * and presence penalties; DRY; what is not allowed goes; then with temperature 0 the best. Else temperature, and either
  * mirostat 2, or top-k, typical-p, top-p, min-p and XTC; then a draw. Equal values rank by id, so
  * the result is a function of the logits, the tokens seen and the seed alone.
  */
@@ -14,6 +14,8 @@ typedef struct sampler {
     smoe_sampling options; /* dry_breaker borrowed until sampler_set_breakers */
     uint64_t rng[4];
     int32_t n_vocab;
+    /* [n_vocab] bits, borrowed: only these ids may be chosen; NULL: all. At least one is set. */
+    const uint64_t *allowed;
     float *logit;          /* [n_vocab]: after bias and penalties */
     float *key;            /* [n_vocab]: rank of typical-p */
     int32_t *heap;         /* [n_vocab]: candidate ids */
@@ -49,7 +51,7 @@ void sampler_see(sampler *s, int32_t id);
  */
 int sampler_set_breakers(sampler *s, const smoe_tokenizer *t, smoe_error *err);
 /* SMOE_ERR_NUMERIC when the logits hold NaN, +INFINITY or no finite value, or when the bias leaves
- * no token. Never allocates. */
+ * no token that is allowed. Never allocates. */
 int sampler_choose(sampler *s, const float *logits, int32_t *id, smoe_error *err);
 
 /* Log-softmax of id, and of the n_top likeliest, in falling order, into top[n_top]. Returns how

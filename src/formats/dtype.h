@@ -1,5 +1,6 @@
 /* Element and block types of stored tensors: their names and sizes. The byte layouts of the smoe
- * block types are in docs/format.md; what computes with them is in kernels/.
+ * block types are in docs/format.md, those of the ggml block types in formats/ggml_blocks.h; what
+ * computes with them is in kernels/.
  *
  * A matrix is rows of n_col values; each row starts on a block boundary and its last block is
  * padded with zeros, so row_bytes = ceil(n_col / block_elems) * block_bytes.
@@ -18,6 +19,32 @@ typedef enum dtype {
     DT_Q8, /* 32 weights: f16 scale, 32 int8 */
     DT_Q4, /* 32 weights: f16 scale, 32 x 4-bit index into a 16-value codebook */
     DT_Q2, /* 64 weights: f16 scale, 4 x (4-bit scale, 2-bit codebook), 64 x 2-bit index */
+    /* as in GGUF files; Q8_0 is laid out as DT_Q8 */
+    DT_Q4_0,
+    DT_Q4_1,
+    DT_Q5_0,
+    DT_Q5_1,
+    DT_Q8_0,
+    DT_Q2_K,
+    DT_Q3_K,
+    DT_Q4_K,
+    DT_Q5_K,
+    DT_Q6_K,
+    DT_IQ1_S,
+    DT_IQ1_M,
+    DT_IQ2_XXS,
+    DT_IQ2_XS,
+    DT_IQ2_S,
+    DT_IQ3_XXS,
+    DT_IQ3_S,
+    DT_IQ4_NL,
+    DT_IQ4_XS,
+    DT_TQ1_0,
+    DT_TQ2_0,
+    DT_MXFP4,
+    DT_NVFP4,
+    DT_Q1_0,
+    DT_Q2_0,
     /* known to containers, never computed with */
     DT_F64,
     DT_I8,
@@ -35,16 +62,19 @@ typedef enum dtype {
 } dtype;
 
 typedef struct dtype_info {
-    const char *name;             /* lower case, for people: "bf16" */
+    const char *name;             /* lower case, for people: "bf16", "q4_k" */
     const char *safetensors_name; /* "BF16"; NULL for block types */
     uint16_t block_elems;
     uint16_t block_bytes;
     bool is_weight; /* the kernels can multiply by it */
+    int16_t ggml;   /* its number in GGUF files; -1: it has none */
 } dtype_info;
 
 const dtype_info *dtype_get(dtype t);              /* never NULL */
 dtype dtype_by_name(const char *name);             /* DT_NONE when unknown */
 dtype dtype_by_safetensors_name(const char *name); /* DT_NONE when unknown */
+dtype dtype_by_ggml(uint32_t ggml_type);           /* DT_NONE when unknown */
+int32_t dtype_to_ggml(dtype t);                    /* -1 when GGUF has no such type */
 uint64_t dtype_row_bytes(dtype t, uint64_t n_col); /* n_col below 2^40 */
 
 /* Block layouts. Packed: files place them at any byte. */

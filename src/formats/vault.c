@@ -34,17 +34,39 @@ enum section_kind { /* as stored */
                     SECTION_LAYERS = 6,
                     SECTION_RECORDS = 7,
                     SECTION_SCOUT = 8,
+                    SECTION_GGUF_TOKENIZER = 9,
+                    SECTION_PREPARED_TOKENIZER = 10,
                     SECTION_END
 };
 
-static const char *const section_name[SECTION_END] = {
-    "",       "spec",    "tokenizer", "tokenizer configuration", "chat template", "generation",
-    "layers", "records", "scout",
+static const enum section_kind section_of_text[VAULT_TEXTS] = {
+    [VAULT_SPEC] = SECTION_SPEC,
+    [VAULT_TOKENIZER] = SECTION_TOKENIZER,
+    [VAULT_TOKENIZER_CONFIG] = SECTION_TOKENIZER_CONFIG,
+    [VAULT_CHAT_TEMPLATE] = SECTION_CHAT_TEMPLATE,
+    [VAULT_GENERATION] = SECTION_GENERATION,
+    [VAULT_GGUF_TOKENIZER] = SECTION_GGUF_TOKENIZER,
+    [VAULT_PREPARED_TOKENIZER] = SECTION_PREPARED_TOKENIZER,
 };
 
-/* The stored number of a type is its index; the enum itself may change. */
+static const char *const section_name[SECTION_END] = {
+    "",       "spec",    "tokenizer", "tokenizer configuration", "chat template",      "generation",
+    "layers", "records", "scout",     "GGUF tokenizer",          "prepared tokenizer",
+};
+
+/* The stored number of a type is its index, or for ggml's block types GGML_CODES and its number in
+ * GGUF files; the enum itself may change. */
 static const dtype type_of_code[] = {DT_NONE, DT_F32, DT_F16, DT_BF16, DT_Q8, DT_Q4, DT_Q2};
-enum { TYPE_CODES = sizeof type_of_code / sizeof *type_of_code };
+enum { TYPE_CODES = sizeof type_of_code / sizeof *type_of_code, GGML_CODES = 256 };
+
+static dtype type_by_code(uint32_t code) {
+    if (code < TYPE_CODES) {
+        return type_of_code[code];
+    }
+    dtype t = code >= GGML_CODES ? dtype_by_ggml(code - GGML_CODES) : DT_NONE;
+    const dtype_info *info = dtype_get(t);
+    return info->is_weight && info->block_elems > 1 ? t : DT_NONE;
+}
 
 /* ---- bytes */
 
@@ -211,8 +233,9 @@ static int decode_sections(decoder *d) {
         }
     }
     for (int t = 0; t < VAULT_TEXTS; t++) {
-        d->c->text[t] = (vault_text){.data = (const char *)d->section[SECTION_SPEC + t],
-                                     .bytes = (size_t)d->section_bytes[SECTION_SPEC + t]};
+        enum section_kind kind = section_of_text[t];
+        d->c->text[t] = (vault_text){.data = (const char *)d->section[kind],
+                                     .bytes = (size_t)d->section_bytes[kind]};
     }
     return SMOE_OK;
 }
@@ -221,14 +244,14 @@ static int decode_part(const decoder *d, const uint8_t *p, int32_t layer, vault_
     uint32_t code = get_u32(p);
     uint32_t n_row = get_u32(p + 4);
     uint32_t n_col = get_u32(p + 8);
-    bool known = code > 0 && code < TYPE_CODES;
+    bool known = type_by_code(code) != DT_NONE;
     if (!known || n_row < 1 || n_row > LIMIT_DIM || n_col < 1 || n_col > LIMIT_DIM ||
         get_u32(p + 12) != 0) {
         return err_set(d->err, SMOE_ERR_FORMAT,
                        "%s: vault header: layer %d: no matrix has type %u and shape [%u, %u]",
                        d->label, layer, code, n_row, n_col);
     }
-    *part = (vault_part){.type = type_of_code[code],
+    *part = (vault_part){.type = type_by_code(code),
                          .n_row = (int32_t)n_row,
                          .n_col = (int32_t)n_col,
                          .at_bytes = get_u64(p + 16),
@@ -467,6 +490,16 @@ void vault_layer_place(vault_layer *l) {
     l->record_bytes = end;
 }
 
+/* NULL when the section is none of the texts. */
+static const vault_text *text_of_section(const vault_content *c, int kind) {
+    for (int t = 0; t < VAULT_TEXTS; t++) {
+        if ((int)section_of_text[t] == kind) {
+            return &c->text[t];
+        }
+    }
+    return NULL;
+}
+
 static uint64_t section_size(const vault_content *c, int kind) {
     switch (kind) {
     case SECTION_LAYERS:
@@ -476,12 +509,13 @@ static uint64_t section_size(const vault_content *c, int kind) {
     case SECTION_SCOUT:
         return SCOUT_FIXED_BYTES + (uint64_t)c->n_scout_tensor * SCOUT_TENSOR_BYTES;
     default:
-        return c->text[kind - SECTION_SPEC].bytes;
+        return text_of_section(c, kind)->bytes;
     }
 }
 
 static bool section_present(const vault_content *c, int kind) {
-    return kind >= SECTION_LAYERS || c->text[kind - SECTION_SPEC].data;
+    const vault_text *text = text_of_section(c, kind);
+    return !text || text->data;
 }
 
 static uint32_t section_count(const vault_content *c) {
@@ -522,7 +556,7 @@ static uint32_t type_code(dtype t) {
     for (uint32_t i = 1; i < TYPE_CODES; i++) {
         code = type_of_code[i] == t ? i : code;
     }
-    return code;
+    return code ? code : (uint32_t)(GGML_CODES + dtype_to_ggml(t));
 }
 
 static void encode_layer(const vault_layer *l, uint8_t *p) {
@@ -570,7 +604,7 @@ static void encode_section(const vault_content *c, int kind, uint8_t *p) {
         encode_scout(c, p);
         break;
     default:
-        memcpy(p, c->text[kind - SECTION_SPEC].data, c->text[kind - SECTION_SPEC].bytes);
+        memcpy(p, text_of_section(c, kind)->data, text_of_section(c, kind)->bytes);
         break;
     }
 }

@@ -46,13 +46,13 @@ typedef struct kernels {
     const char *name; /* "portable", "avx2", "avx512" */
 
     matmul_fn *mm_f32[DT_COUNT]; /* for every dtype with is_weight */
-    matmul_fn *mm_q8[DT_COUNT];  /* for DT_Q8, DT_Q4, DT_Q2; NULL otherwise */
+    matmul_fn *mm_q8[DT_COUNT];  /* for the block types among them; NULL otherwise */
 
     /* out: act_row_blocks(n) blocks. x: n floats; the tail is padded with zeros. Non-finite input
      * gives d = NaN, so that it shows in the result instead of vanishing. */
     void (*quantize_act)(const float *x, int32_t n, act_q8 *out);
 
-    /* n_col floats of one row; exact. For every dtype with is_weight. */
+    /* n_col floats of one row, the same bits in every variant. For every dtype with is_weight. */
     void (*dequant_row[DT_COUNT])(const void *w, int32_t n_col, float *out);
 
     /* out[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; out may be x. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "formats/half.h"
-#include "kernels/kernels_impl.h"
+#include "kernels/ggml_impl.h"
 
 enum { LANES = 8 };
 
@@ -91,13 +91,11 @@ static void dequant_q2(const void *w, int32_t n_col, float *out) {
 
 /* ---- products with float activations */
 
-typedef void dequant_fn(const void *w, int32_t n_col, float *out);
-
 /* Sums in chunks of MM_CHUNK columns, each chunk dequantised once for all tokens. chunk_bytes: what
  * so many weights take. */
-static void mm_f32(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y_stride,
-                   const void *w, size_t w_row_bytes, int32_t n_row, int32_t n_col, const void *x,
-                   size_t x_stride, int32_t n_tok) {
+void mm_dequant_portable(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y_stride,
+                         const void *w, size_t w_row_bytes, int32_t n_row, int32_t n_col,
+                         const void *x, size_t x_stride, int32_t n_tok) {
     float buf[MM_CHUNK];
     for (int32_t r = 0; r < n_row; r++) {
         const uint8_t *row = weight_row(w, w_row_bytes, r);
@@ -117,8 +115,8 @@ static void mm_f32(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y_s
     static void mm_f32_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,        \
                               int32_t n_row, int32_t n_col, const void *x, size_t x_stride,        \
                               int32_t n_tok) {                                                     \
-        mm_f32(dequant_##type, MM_CHUNK / (weights) * (bytes), y, y_stride, w, w_row_bytes, n_row, \
-               n_col, x, x_stride, n_tok);                                                         \
+        mm_dequant_portable(dequant_##type, MM_CHUNK / (weights) * (bytes), y, y_stride, w,        \
+                            w_row_bytes, n_row, n_col, x, x_stride, n_tok);                        \
     }
 MM_F32(f32, 1, 4)
 MM_F32(f16, 1, 2)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
-#include "kernels/kernels_impl.h"
+#include "kernels/ggml_impl.h"
 
 enum { MAX_VARIANTS = 3 };
 
@@ -13,15 +13,18 @@ static int n_variant;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void build(void) {
-    kernels_fill_portable(&variant[n_variant++]);
+    kernels_fill_portable(&variant[n_variant]);
+    kernels_fill_ggml_portable(&variant[n_variant++]);
 #if defined(__x86_64__)
     unsigned need = CPU_AVX512 | CPU_AVX512_VNNI;
     if (cpu_features() & CPU_AVX2) {
         variant[n_variant] = variant[n_variant - 1];
-        kernels_fill_avx2(&variant[n_variant++]);
+        kernels_fill_avx2(&variant[n_variant]);
+        kernels_fill_ggml_avx2(&variant[n_variant++]);
         if ((cpu_features() & need) == need) {
             variant[n_variant] = variant[n_variant - 1];
-            kernels_fill_avx512(&variant[n_variant++]);
+            kernels_fill_avx512(&variant[n_variant]);
+            kernels_share_q8_0(&variant[n_variant++]);
         }
     }
 #endif

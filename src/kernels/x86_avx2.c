@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "kernels/ggml_impl.h"
 #include "kernels/x86_common.h"
 
 /* ---- float template: eight lanes */
@@ -55,6 +56,13 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
 }
 
 #include "kernels/x86_float.h"
+
+void mm_dequant_avx2(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y_stride,
+                     const void *w, size_t w_row_bytes, int32_t n_row, int32_t n_col, const void *x,
+                     size_t x_stride, int32_t n_tok) {
+    const float_reader reader = {dequant, chunk_bytes, chunk_rows_f32, chunk_row_f32};
+    mm_float(&reader, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n_tok);
+}
 
 /* ---- int8 template. vpmaddubsw adds two products of unsigned and signed bytes in 16 bits. For Q8
  * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64

@@ -11,6 +11,7 @@
 #ifndef SMOE_KERNELS_X86_FLOAT_H
 #define SMOE_KERNELS_X86_FLOAT_H
 
+#include "kernels/ggml_impl.h"
 #include "kernels/x86_common.h"
 
 enum { FLOAT_ROWS = 4 };
@@ -101,8 +102,6 @@ FLOAT_CHUNK(chunk_rows_f16, KIND_F16, FLOAT_ROWS)
 FLOAT_CHUNK(chunk_row_f16, KIND_F16, 1)
 FLOAT_CHUNK(chunk_rows_bf16, KIND_BF16, FLOAT_ROWS)
 FLOAT_CHUNK(chunk_row_bf16, KIND_BF16, 1)
-
-typedef void dequant_fn(const void *w, int32_t n_col, float *out);
 
 /* How a type's rows are read: dequantised once for all tokens, or with dequant NULL as they are.
  * Dequantising is exact, so the sums are the same bits either way. */

@@ -29,31 +29,39 @@ static char *kv_row(const kv_cache *kv, uint64_t offset, int32_t head, int32_t p
     return (char *)kv->base + (offset + row * (uint64_t)dim) * kv_size(kv->type);
 }
 
+/* Norms what the layer norms of n_head heads of q or k: each head, all together, or nothing. */
+static void norm_heads(const attn_state *a, const weight *norm, int32_t n_head, float *heads) {
+    const kernels *k = a->exec->kernels;
+    float eps = (float)a->exec->spec->norm_eps;
+    int32_t dim = a->spec->head_dim;
+    if (a->spec->qk_norm == QK_NORM_WHOLE) {
+        k->rms_norm(heads, norm->data, eps, n_head * dim, heads);
+    }
+    for (int32_t h = 0; a->spec->qk_norm == QK_NORM_HEAD && h < n_head; h++) {
+        float *head = heads + (size_t)h * (size_t)dim;
+        k->rms_norm(head, norm->data, eps, dim, head);
+    }
+}
+
 /* Norms and rotates the heads of one token, then stores its keys and values. */
 static void position_task(void *job, int32_t tok, int32_t thread) {
     const attn_state *a = job;
     const exec *e = a->exec;
     const kernels *k = e->kernels;
     (void)thread;
-    float eps = (float)e->spec->norm_eps;
     int32_t dim = a->spec->head_dim;
     float *q = e->s.q + (size_t)tok * (size_t)(a->spec->n_head * dim);
     float *key = e->s.k + (size_t)tok * (size_t)(a->spec->n_kv_head * dim);
     float *value = e->s.v + (size_t)tok * (size_t)(a->spec->n_kv_head * a->spec->v_head_dim);
     const kv_cache *kv = a->batch->kv[tok];
     int32_t pos = a->batch->pos[tok];
+    norm_heads(a, &a->w[ROLE_ATTN_Q_NORM], a->spec->n_head, q);
+    norm_heads(a, &a->w[ROLE_ATTN_K_NORM], a->spec->n_kv_head, key);
     for (int32_t h = 0; h < a->spec->n_head; h++) {
-        float *head = q + (size_t)h * (size_t)dim;
-        if (a->spec->qk_norm) {
-            k->rms_norm(head, a->w[ROLE_ATTN_Q_NORM].data, eps, dim, head);
-        }
-        rope_apply(e, a->spec->rope, tok, head);
+        rope_apply(e, a->spec->rope, tok, q + (size_t)h * (size_t)dim);
     }
     for (int32_t h = 0; h < a->spec->n_kv_head; h++) {
         float *head = key + (size_t)h * (size_t)dim;
-        if (a->spec->qk_norm) {
-            k->rms_norm(head, a->w[ROLE_ATTN_K_NORM].data, eps, dim, head);
-        }
         rope_apply(e, a->spec->rope, tok, head);
         k->kv_store[kv->type](head, dim, kv_row(kv, kv->k_offset[a->layer], h, pos, dim));
         int32_t v_dim = a->spec->v_head_dim;

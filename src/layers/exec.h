@@ -51,12 +51,14 @@ typedef struct scratch {
     float *x;        /* [max_tok][d_model]: the residual stream */
     rows norm;       /* [max_tok], d_model wide: a block's normed input */
     rows attn;       /* [max_tok], n_head * v_head_dim wide: attention output */
-    rows hidden;     /* [max(max_tok, max_slot)], ffn width wide: activated hidden values */
+    rows hidden;     /* [max_slot], experts' width wide: activated hidden values */
+    rows wide;       /* [max_tok], dense and shared width wide: the same, in hidden's memory */
     rows gathered;   /* [max_slot], d_model wide: inputs in slot order */
     float *q;        /* [max_tok][n_head * head_dim] */
     float *k;        /* [max_tok][n_kv_head * head_dim] */
     float *v;        /* [max_tok][n_kv_head * v_head_dim] */
-    float *up;       /* [max(max_tok, max_slot)][ffn width] */
+    float *up;       /* strides as hidden, or as wide */
+    float *shared;   /* [max_tok][d_model]: what the shared expert adds; NULL without one */
     float *out;      /* [max(max_tok, max_slot)][d_model]: block or expert outputs */
     float *rope_cos; /* [n_rope][max_tok][rope dim / 2] */
     float *rope_sin;

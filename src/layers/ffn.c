@@ -1,6 +1,7 @@
 /* Feed-forward blocks; see ffn.h. */
 #include "layers/ffn.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "layers/residual.h"
@@ -19,36 +20,72 @@ static const ffn_spec *ffn_of(const exec *e, int32_t layer) {
     return &e->spec->layer[layer].ffn;
 }
 
-/* ---- dense */
+/* ---- dense, and the shared expert, which is a dense one beside the others */
 
 static void dense_activate_task(void *job, int32_t tok, int32_t thread) {
     const ffn_state *f = job;
     const exec *e = f->exec;
     (void)thread;
-    float *h = e->s.hidden.f + (size_t)tok * e->s.hidden.f_stride;
-    e->kernels->silu_mul(h, e->s.up + (size_t)tok * e->s.hidden.f_stride, f->width, h);
+    float *h = e->s.wide.f + (size_t)tok * e->s.wide.f_stride;
+    e->kernels->silu_mul(h, e->s.up + (size_t)tok * e->s.wide.f_stride, f->width, h);
+}
+
+/* out[tok] = down(silu(gate(x)) * up(x)) of scratch.norm, which is quantised where the types want
+ * it. */
+static void dense_compute(const ffn_state *f, const weight *gate, const weight *up,
+                          const weight *down, float *out) {
+    const exec *e = f->exec;
+    const scratch *s = &e->s;
+    linear_job in[2] = {linear_of(gate, &s->norm, s->wide.f, s->wide.f_stride, f->n_tok),
+                        linear_of(up, &s->norm, s->up, s->wide.f_stride, f->n_tok)};
+    linear_run(e, in, 2);
+    ffn_state activate = *f;
+    pool_run(e->pool, dense_activate_task, &activate, f->n_tok);
+    if (exec_wants_q8(e, down->type)) {
+        rows_quantize(e, &s->wide, f->n_tok, f->width);
+    }
+    linear_job last = linear_of(down, &s->wide, out, (size_t)e->spec->d_model, f->n_tok);
+    linear_run(e, &last, 1);
 }
 
 void ffn_dense(const exec *e, int32_t layer, int32_t n_tok) {
-    const scratch *s = &e->s;
     const weight *w = e->scout->layer[layer];
     ffn_state f = {.exec = e, .layer = layer, .n_tok = n_tok, .width = ffn_of(e, layer)->width};
     residual_norm(e, &w[ROLE_FFN_NORM], n_tok);
     if (exec_wants_q8(e, w[ROLE_FFN_GATE].type) || exec_wants_q8(e, w[ROLE_FFN_UP].type)) {
-        rows_quantize(e, &s->norm, n_tok, e->spec->d_model);
+        rows_quantize(e, &e->s.norm, n_tok, e->spec->d_model);
     }
-    linear_job in[2] = {
-        linear_of(&w[ROLE_FFN_GATE], &s->norm, s->hidden.f, s->hidden.f_stride, n_tok),
-        linear_of(&w[ROLE_FFN_UP], &s->norm, s->up, s->hidden.f_stride, n_tok)};
-    linear_run(e, in, 2);
-    pool_run(e->pool, dense_activate_task, &f, n_tok);
-    if (exec_wants_q8(e, w[ROLE_FFN_DOWN].type)) {
-        rows_quantize(e, &s->hidden, n_tok, f.width);
-    }
-    linear_job down =
-        linear_of(&w[ROLE_FFN_DOWN], &s->hidden, s->out, (size_t)e->spec->d_model, n_tok);
-    linear_run(e, &down, 1);
+    dense_compute(&f, &w[ROLE_FFN_GATE], &w[ROLE_FFN_UP], &w[ROLE_FFN_DOWN], e->s.out);
     residual_add(e, n_tok);
+}
+
+/* Scales a row of the shared expert's output by the sigmoid of its gate. */
+static void shared_scale_task(void *job, int32_t tok, int32_t thread) {
+    const ffn_state *f = job;
+    const exec *e = f->exec;
+    (void)thread;
+    size_t d = (size_t)e->spec->d_model;
+    float *out = e->s.shared + (size_t)tok * d;
+    float scale = 1.0f / (1.0f + expf(-e->s.router[tok]));
+    for (size_t c = 0; c < d; c++) {
+        out[c] *= scale;
+    }
+}
+
+void moe_shared(const exec *e, int32_t layer, int32_t n_tok) {
+    const weight *w = e->scout->layer[layer];
+    const ffn_spec *ffn = ffn_of(e, layer);
+    ffn_state f = {.exec = e, .layer = layer, .n_tok = n_tok, .width = ffn->shared_width};
+    if (ffn->shared_width == 0) {
+        return;
+    }
+    dense_compute(&f, &w[ROLE_SHARED_GATE], &w[ROLE_SHARED_UP], &w[ROLE_SHARED_DOWN], e->s.shared);
+    if (ffn->shared_gate) {
+        /* routing is done, so the place of its scores is free */
+        linear_job gate = linear_of(&w[ROLE_SHARED_SCALE], &e->s.norm, e->s.router, 1, n_tok);
+        linear_run(e, &gate, 1);
+        pool_run(e->pool, shared_scale_task, &f, n_tok);
+    }
 }
 
 /* ---- Mixture of Experts */
@@ -218,6 +255,9 @@ static void combine_task(void *job, int32_t tok, int32_t thread) {
     for (int32_t r = 0; r < k; r++) {
         e->kernels->add_scaled(sum, e->s.weight[tok * k + r],
                                e->s.out + (size_t)e->s.slot[tok * k + r] * d, (int32_t)d);
+    }
+    if (ffn->shared_width > 0) {
+        e->kernels->add_scaled(sum, 1.0f, e->s.shared + (size_t)tok * d, (int32_t)d);
     }
     e->kernels->add_scaled(e->s.x + (size_t)tok * d, (float)e->spec->residual_scale, sum,
                            (int32_t)d);

@@ -84,10 +84,14 @@ void rope_apply(const exec *e, int32_t rope, int32_t tok, float *head) {
     size_t at = ((size_t)rope * (size_t)e->s.max_tok + (size_t)tok) * (size_t)half;
     const float *cosine = e->s.rope_cos + at;
     const float *sine = e->s.rope_sin + at;
+    /* where pair i starts, and how far its two values are apart */
+    int32_t step = r->interleaved ? 2 : 1;
+    int32_t apart = r->interleaved ? 1 : half;
     for (int32_t i = 0; i < half; i++) {
-        float a = head[i];
-        float b = head[i + half];
-        head[i] = a * cosine[i] - b * sine[i];
-        head[i + half] = b * cosine[i] + a * sine[i];
+        float *pair = head + i * step;
+        float a = pair[0];
+        float b = pair[apart];
+        pair[0] = a * cosine[i] - b * sine[i];
+        pair[apart] = b * cosine[i] + a * sine[i];
     }
 }

@@ -25,7 +25,10 @@ static rows take_rows(placer *p, int64_t n, int32_t width, bool with_q8) {
 }
 
 typedef struct widths {
-    int32_t q, k, v, attn, ffn, n_expert, n_used;
+    int32_t q, k, v, attn;
+    int32_t expert;       /* of experts */
+    int32_t wide, shared; /* of dense and shared FFNs; of the shared alone */
+    int32_t n_expert, n_used;
 } widths;
 
 static int32_t larger(int32_t a, int32_t b) {
@@ -41,13 +44,31 @@ static widths widths_of(const spec *s) {
         w.k = larger(w.k, a->n_kv_head * a->head_dim);
         w.v = larger(w.v, a->n_kv_head * a->v_head_dim);
         w.attn = larger(w.attn, a->n_head * a->v_head_dim);
-        w.ffn = larger(w.ffn, f->width);
+        w.shared = larger(w.shared, f->shared_width);
+        w.wide = larger(w.wide, f->kind == FFN_DENSE ? f->width : f->shared_width);
         if (f->kind == FFN_MOE) {
+            w.expert = larger(w.expert, f->width);
             w.n_expert = larger(w.n_expert, f->n_expert);
             w.n_used = larger(w.n_used, f->n_expert_used);
         }
     }
     return w;
+}
+
+/* Hidden values of the experts' slots and those of dense and shared FFNs are never needed at the
+ * same time, so they share their memory. */
+static void take_hidden(scratch *s, placer *p, const widths *w, const scratch_config *c) {
+    int64_t slots = (int64_t)c->max_tok * w->n_used;
+    placer narrow = *p, wide = *p;
+    s->hidden = take_rows(&narrow, slots, w->expert, !c->reference);
+    s->wide = take_rows(&wide, c->max_tok, w->wide, !c->reference);
+    p->at_bytes = narrow.at_bytes > wide.at_bytes ? narrow.at_bytes : wide.at_bytes;
+    int64_t up_narrow = slots * (int64_t)s->hidden.f_stride;
+    int64_t up_wide = c->max_tok * (int64_t)s->wide.f_stride;
+    s->up = take(p, up_narrow > up_wide ? up_narrow : up_wide, sizeof(float));
+    int64_t shared = w->shared ? (int64_t)c->max_tok * c->spec->d_model : 0;
+    s->shared = take(p, shared, sizeof(float));
+    s->shared = shared ? s->shared : NULL;
 }
 
 static void lay_out(scratch *s, placer *p, const scratch_config *c) {
@@ -66,12 +87,11 @@ static void lay_out(scratch *s, placer *p, const scratch_config *c) {
     s->x = take(p, tok * m->d_model, sizeof(float));
     s->norm = take_rows(p, tok, m->d_model, q8);
     s->attn = take_rows(p, tok, w.attn, q8);
-    s->hidden = take_rows(p, slots, w.ffn, q8);
+    take_hidden(s, p, &w, c);
     s->gathered = take_rows(p, slots, m->d_model, q8);
     s->q = take(p, tok * w.q, sizeof(float));
     s->k = take(p, tok * w.k, sizeof(float));
     s->v = take(p, tok * w.v, sizeof(float));
-    s->up = take(p, slots * (int64_t)s->hidden.f_stride, sizeof(float));
     s->out = take(p, slots * m->d_model, sizeof(float));
     s->rope_cos = take(p, m->n_rope * tok * rope_half, sizeof(float));
     s->rope_sin = take(p, m->n_rope * tok * rope_half, sizeof(float));

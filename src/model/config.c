@@ -164,6 +164,24 @@ int config_layer_types(const config *c, int32_t n_layer, bool *sliding, bool *ha
     return SMOE_OK;
 }
 
+int config_sparse_layers(const config *c, spec *s, smoe_error *err) {
+    struct json_object *list = NULL;
+    int64_t step = 1;
+    int rc = json_opt_int(&c->at, "decoder_sparse_step", 1, INT32_MAX, &step, err);
+    rc = rc ? rc : json_opt_array(&c->at, "mlp_only_layers", &list, err);
+    for (int32_t i = 0; rc == SMOE_OK && i < s->n_layer; i++) {
+        s->layer[i].ffn.kind = (i + 1) % step == 0 ? FFN_MOE : FFN_DENSE;
+    }
+    size_t n = rc == SMOE_OK && list ? json_object_array_length(list) : 0;
+    for (size_t k = 0; rc == SMOE_OK && k < n; k++) {
+        int64_t i = 0;
+        rc = json_value_int(json_object_array_get_idx(list, k), c->at.label, "mlp_only_layers", 0,
+                            s->n_layer - 1, &i, err);
+        s->layer[i].ffn.kind = FFN_DENSE;
+    }
+    return rc;
+}
+
 /* Heads of every layer. */
 static int read_attention(const config *c, const config_defaults *d, attn_spec *a, int32_t d_model,
                           smoe_error *err) {

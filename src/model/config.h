@@ -41,6 +41,9 @@ int config_common(const config *c, const config_defaults *d, spec *s, arena *a, 
 int config_act(const config *c, act_kind *out, smoe_error *err);
 /* n_expert and n_expert_used, checked against each other: num_experts or num_local_experts. */
 int config_experts(const config *c, int32_t *n_expert, int32_t *n_expert_used, smoe_error *err);
+/* Sets the kind of every layer's FFN, as the Qwen families name it: dense for those of
+ * mlp_only_layers, the others a mixture where decoder_sparse_step says so. */
+int config_sparse_layers(const config *c, spec *s, smoe_error *err);
 /* A required whole number from 1 to max. */
 int config_need(const config *c, const char *key, int64_t max, int32_t *out, smoe_error *err);
 /* layer_types: sliding[i] for each of n_layer layers; *has_types says whether the field is there.

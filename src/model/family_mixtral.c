@@ -41,6 +41,24 @@ static int describe(const config *c, spec *s, arena *a, smoe_error *err) {
     return SMOE_OK;
 }
 
+/* Architecture "llama", whose rows of q and k are stored for neighbouring pairs. A shared expert
+ * occurs in merged models. */
+static int describe_gguf(const gguf_config *c, spec *s, arena *a, smoe_error *err) {
+    ffn_spec ffn = {0};
+    int rc = gguf_config_common(c, true, s, a, err);
+    s->router.score = ROUTER_SOFTMAX;
+    s->router.normalise = true;
+    rc = rc ? rc : gguf_config_experts(c, s, &ffn, err);
+    rc = rc ? rc : gguf_config_need(c, "feed_forward_length", LIMIT_DIM, &ffn.width, err);
+    rc = rc ? rc
+            : gguf_config_opt(c, "expert_shared_feed_forward_length", 0, LIMIT_DIM,
+                              &ffn.shared_width, err);
+    if (rc == SMOE_OK) {
+        gguf_config_all_moe(s, ffn);
+    }
+    return rc;
+}
+
 const family family_mixtral = {
     .name = "mixtral",
     .model_type = model_types,
@@ -51,4 +69,6 @@ const family family_mixtral = {
                "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight",
                "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
     .describe = describe,
+    .gguf_arch = "llama",
+    .describe_gguf = describe_gguf,
 };

@@ -27,29 +27,10 @@ static const role_name_pattern tensors[] = {
     {ROLE_ROUTER, "model.layers.{layer}.mlp.gate.weight"},
 };
 
-/* Marks the layers of mlp_only_layers as dense, all others by decoder_sparse_step. */
-static int read_kinds(const config *c, spec *s, smoe_error *err) {
-    struct json_object *list = NULL;
-    int64_t step = 1;
-    int rc = json_opt_int(&c->at, "decoder_sparse_step", 1, INT32_MAX, &step, err);
-    rc = rc ? rc : json_opt_array(&c->at, "mlp_only_layers", &list, err);
-    for (int32_t i = 0; rc == SMOE_OK && i < s->n_layer; i++) {
-        s->layer[i].ffn.kind = (i + 1) % step == 0 ? FFN_MOE : FFN_DENSE;
-    }
-    size_t n = rc == SMOE_OK && list ? json_object_array_length(list) : 0;
-    for (size_t k = 0; rc == SMOE_OK && k < n; k++) {
-        int64_t i = 0;
-        rc = json_value_int(json_object_array_get_idx(list, k), c->at.label, "mlp_only_layers", 0,
-                            s->n_layer - 1, &i, err);
-        s->layer[i].ffn.kind = FFN_DENSE;
-    }
-    return rc;
-}
-
 static int read_ffn(const config *c, spec *s, smoe_error *err) {
     ffn_spec moe = {.kind = FFN_MOE};
     ffn_spec dense = {.kind = FFN_DENSE, .moe_index = -1};
-    int rc = read_kinds(c, s, err);
+    int rc = config_sparse_layers(c, s, err);
     rc = rc ? rc : config_experts(c, &moe.n_expert, &moe.n_expert_used, err);
     rc = rc ? rc : config_need(c, "moe_intermediate_size", LIMIT_DIM, &moe.width, err);
     rc = rc ? rc : config_act(c, &moe.act, err);
@@ -95,11 +76,29 @@ static int describe(const config *c, spec *s, arena *a, smoe_error *err) {
     int rc = config_common(c, &defaults, s, a, err);
     rc = rc ? rc : json_opt_bool(&c->at, "attention_bias", &bias, err);
     for (int32_t i = 0; rc == SMOE_OK && i < s->n_layer; i++) {
-        s->layer[i].attn.qk_norm = true;
+        s->layer[i].attn.qk_norm = QK_NORM_HEAD;
         s->layer[i].attn.qkv_bias = s->layer[i].attn.o_bias = bias;
     }
     rc = rc ? rc : read_ffn(c, s, err);
     return rc ? rc : read_window(c, s, err);
+}
+
+/* GGUF files of this family have no dense layers and always renormalise. */
+static int describe_gguf(const gguf_config *c, spec *s, arena *a, smoe_error *err) {
+    ffn_spec ffn = {0};
+    int rc = gguf_config_common(c, false, s, a, err);
+    s->router.score = ROUTER_SOFTMAX;
+    s->router.normalise = true;
+    rc = rc ? rc : gguf_config_experts(c, s, &ffn, err);
+    rc = rc ? rc : gguf_config_need(c, "expert_feed_forward_length", LIMIT_DIM, &ffn.width, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    gguf_config_all_moe(s, ffn);
+    for (int32_t i = 0; i < s->n_layer; i++) {
+        s->layer[i].attn.qk_norm = QK_NORM_HEAD;
+    }
+    return SMOE_OK;
 }
 
 const family family_qwen3_moe = {
@@ -112,4 +111,6 @@ const family family_qwen3_moe = {
                "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
                "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
     .describe = describe,
+    .gguf_arch = "qwen3moe",
+    .describe_gguf = describe_gguf,
 };

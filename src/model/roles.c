@@ -11,9 +11,12 @@ typedef enum dim {
     DIM_KEYS,    /* n_kv_head * head_dim */
     DIM_VALUES,  /* n_kv_head * v_head_dim */
     DIM_HEADS,   /* n_head * v_head_dim: what the heads give together */
-    DIM_HEAD,    /* head_dim */
+    DIM_Q_NORM,  /* head_dim, or DIM_QUERIES */
+    DIM_K_NORM,  /* head_dim, or DIM_KEYS */
     DIM_FFN,     /* width */
     DIM_EXPERTS,
+    DIM_SHARED, /* shared_width */
+    DIM_ONE,
     DIM_VECTOR /* in place of rows: rank 1 */
 } dim;
 
@@ -27,7 +30,9 @@ typedef enum want {
     WANT_QK_NORM,
     WANT_FFN,
     WANT_DENSE,
-    WANT_MOE
+    WANT_MOE,
+    WANT_SHARED,
+    WANT_SHARED_SCALE
 } want;
 
 static const struct {
@@ -47,13 +52,17 @@ static const struct {
     [ROLE_ATTN_K_BIAS] = {"attn_k_bias", WANT_QKV_BIAS, DIM_VECTOR, DIM_KEYS},
     [ROLE_ATTN_V_BIAS] = {"attn_v_bias", WANT_QKV_BIAS, DIM_VECTOR, DIM_VALUES},
     [ROLE_ATTN_O_BIAS] = {"attn_o_bias", WANT_O_BIAS, DIM_VECTOR, DIM_MODEL},
-    [ROLE_ATTN_Q_NORM] = {"attn_q_norm", WANT_QK_NORM, DIM_VECTOR, DIM_HEAD},
-    [ROLE_ATTN_K_NORM] = {"attn_k_norm", WANT_QK_NORM, DIM_VECTOR, DIM_HEAD},
+    [ROLE_ATTN_Q_NORM] = {"attn_q_norm", WANT_QK_NORM, DIM_VECTOR, DIM_Q_NORM},
+    [ROLE_ATTN_K_NORM] = {"attn_k_norm", WANT_QK_NORM, DIM_VECTOR, DIM_K_NORM},
     [ROLE_FFN_NORM] = {"ffn_norm", WANT_FFN, DIM_VECTOR, DIM_MODEL},
     [ROLE_FFN_GATE] = {"ffn_gate", WANT_DENSE, DIM_FFN, DIM_MODEL},
     [ROLE_FFN_UP] = {"ffn_up", WANT_DENSE, DIM_FFN, DIM_MODEL},
     [ROLE_FFN_DOWN] = {"ffn_down", WANT_DENSE, DIM_MODEL, DIM_FFN},
     [ROLE_ROUTER] = {"router", WANT_MOE, DIM_EXPERTS, DIM_MODEL},
+    [ROLE_SHARED_GATE] = {"shared_gate", WANT_SHARED, DIM_SHARED, DIM_MODEL},
+    [ROLE_SHARED_UP] = {"shared_up", WANT_SHARED, DIM_SHARED, DIM_MODEL},
+    [ROLE_SHARED_DOWN] = {"shared_down", WANT_SHARED, DIM_MODEL, DIM_SHARED},
+    [ROLE_SHARED_SCALE] = {"shared_scale", WANT_SHARED_SCALE, DIM_ONE, DIM_MODEL},
 };
 
 const char *role_name(role r) {
@@ -82,6 +91,10 @@ bool role_is_wanted(const spec *s, int32_t layer, role r) {
         return l->ffn.kind == FFN_DENSE;
     case WANT_MOE:
         return l->ffn.kind == FFN_MOE;
+    case WANT_SHARED:
+        return l->ffn.shared_width > 0;
+    case WANT_SHARED_SCALE:
+        return l->ffn.shared_gate;
     }
     return true;
 }
@@ -101,12 +114,17 @@ static int32_t dim_size(const spec *s, const layer_spec *l, dim d) {
         return a->n_kv_head * a->v_head_dim;
     case DIM_HEADS:
         return a->n_head * a->v_head_dim;
-    case DIM_HEAD:
-        return a->head_dim;
+    case DIM_Q_NORM:
+        return a->qk_norm == QK_NORM_WHOLE ? a->n_head * a->head_dim : a->head_dim;
+    case DIM_K_NORM:
+        return a->qk_norm == QK_NORM_WHOLE ? a->n_kv_head * a->head_dim : a->head_dim;
     case DIM_FFN:
         return l->ffn.width;
     case DIM_EXPERTS:
         return l->ffn.n_expert;
+    case DIM_SHARED:
+        return l->ffn.shared_width;
+    case DIM_ONE:
     case DIM_VECTOR:
         break;
     }

@@ -5,11 +5,15 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "formats/gguf.h"
 #include "model/source_open.h"
 
-static int refuse_gguf(const char *path, smoe_error *err) {
-    static const char gguf[4] = "GGUF";
-    char magic[4] = {0};
+int source_is_gguf(const char *path, bool *out, smoe_error *err) {
+    *out = false;
+    if (file_is_dir(path)) {
+        return SMOE_OK;
+    }
+    uint8_t magic[GGUF_MAGIC_BYTES] = {0};
     int fd;
     uint64_t bytes;
     int rc = file_open_read(path, 0, &fd, &bytes, err);
@@ -20,22 +24,22 @@ static int refuse_gguf(const char *path, smoe_error *err) {
         rc = file_read_at(fd, path, 0, magic, sizeof magic, err);
     }
     close(fd);
-    if (rc == SMOE_OK && memcmp(magic, gguf, sizeof magic) == 0) {
-        rc = err_set(err, SMOE_ERR_UNSUPPORTED,
-                     "%s is a GGUF file, which this version does not read; use a folder with "
-                     "config.json and safetensors",
-                     path);
-    }
+    size_t n = strlen(path);
+    *out = gguf_has_magic(magic, sizeof magic) || (n > 5 && strcmp(path + n - 5, ".gguf") == 0);
     return rc;
 }
 
 int source_open(source **out, const char *path, smoe_error *err) {
+    bool gguf = false;
     *out = NULL;
     if (file_is_dir(path)) {
         return source_open_checkpoint(out, path, err);
     }
-    int rc = refuse_gguf(path, err);
-    return rc ? rc : source_open_vault(out, path, err);
+    int rc = source_is_gguf(path, &gguf, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    return gguf ? source_open_gguf(out, path, err) : source_open_vault(out, path, err);
 }
 
 void source_close(source *s) {

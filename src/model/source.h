@@ -1,7 +1,6 @@
-/* A source: an opened checkpoint folder or vault, headers only, described in one form whatever the
- * container. Everything above the extent list (streamer, scout, conductor, sculptor) works from
- * this and never asks where it came from.
- */
+/* A source: an opened checkpoint folder, GGUF file or vault, headers only, described in one form
+ * whatever the container. Everything above the extent list (streamer, scout, conductor,
+ * sculptor) works from this and never asks where it came from. */
 #ifndef SMOE_MODEL_SOURCE_H
 #define SMOE_MODEL_SOURCE_H
 
@@ -25,13 +24,17 @@ typedef enum role {
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V_BIAS,
     ROLE_ATTN_O_BIAS,
-    ROLE_ATTN_Q_NORM, /* [head_dim] */
-    ROLE_ATTN_K_NORM, /* [head_dim] */
+    ROLE_ATTN_Q_NORM, /* [head_dim], or [n_head * head_dim] by spec.qk_norm */
+    ROLE_ATTN_K_NORM, /* [head_dim], or [n_kv_head * head_dim] */
     ROLE_FFN_NORM,    /* [d_model] */
     ROLE_FFN_GATE,    /* dense: [width, d_model] */
     ROLE_FFN_UP,
-    ROLE_FFN_DOWN, /* dense: [d_model, width] */
-    ROLE_ROUTER,   /* [n_expert, d_model] */
+    ROLE_FFN_DOWN,    /* dense: [d_model, width] */
+    ROLE_ROUTER,      /* [n_expert, d_model] */
+    ROLE_SHARED_GATE, /* [shared_width, d_model] */
+    ROLE_SHARED_UP,
+    ROLE_SHARED_DOWN,  /* [d_model, shared_width] */
+    ROLE_SHARED_SCALE, /* [1, d_model]: its sigmoid scales the shared expert's output */
     ROLE_COUNT
 } role;
 
@@ -74,7 +77,11 @@ typedef struct expert_ref {
     uint64_t checksum; /* XXH3-64 over the extents' bytes, in order */
 } expert_ref;
 
-typedef enum container_kind { CONTAINER_CHECKPOINT, CONTAINER_VAULT } container_kind;
+typedef enum container_kind {
+    CONTAINER_CHECKPOINT,
+    CONTAINER_VAULT,
+    CONTAINER_GGUF
+} container_kind;
 
 typedef struct source {
     container_kind kind;
@@ -91,10 +98,15 @@ typedef struct source {
     arena arena;               /* spec, names, refs */
 } source;
 
-/* Opens by looking at path: a folder is a checkpoint, a regular file with the vault magic a vault.
+/* Opens by looking at path: a folder is a checkpoint; a file is a GGUF file (any one of a split
+ * model) or a vault.
  * *out is the caller's (source_close), NULL after failure. */
 int source_open(source **out, const char *path, smoe_error *err);
 void source_close(source *s);
+
+/* Whether source_open takes path for a GGUF file: by its magic, or by a name that ends in .gguf, so
+ * that the errors of a damaged file speak of the right format. */
+int source_is_gguf(const char *path, bool *out, smoe_error *err);
 
 /* Only the text side of a folder, which may hold nothing else. *text must be empty;
  * text_assets_free also after failure. */

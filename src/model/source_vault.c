@@ -16,6 +16,7 @@
 #include "formats/safetensors.h"
 #include "formats/vault.h"
 #include "model/bind.h"
+#include "model/gguf_text.h"
 
 typedef struct opener {
     source *s;
@@ -41,7 +42,9 @@ static int copy_blob(text_blob *out, const vault_text *text, smoe_error *err) {
 
 static int check_text_sizes(const opener *o) {
     for (int t = 0; t < VAULT_TEXTS; t++) {
-        size_t limit = t == VAULT_TOKENIZER ? LIMIT_TOKENIZER_BYTES : LIMIT_CONFIG_BYTES;
+        bool large =
+            t == VAULT_TOKENIZER || t == VAULT_GGUF_TOKENIZER || t == VAULT_PREPARED_TOKENIZER;
+        size_t limit = large ? LIMIT_TOKENIZER_BYTES : LIMIT_CONFIG_BYTES;
         if (o->content.text[t].bytes > limit) {
             return err_set(o->err, SMOE_ERR_FORMAT,
                            "%s: vault header: a text of %zu bytes, the limit is %zu", o->s->path,
@@ -62,11 +65,14 @@ static int take_text(opener *o) {
     if (!a->label) {
         return err_no_memory(o->err, strlen(o->s->path));
     }
-    rc = copy_blob(&a->tokenizer_json, &text[VAULT_TOKENIZER], o->err);
+    rc = copy_blob(&a->prepared, &text[VAULT_PREPARED_TOKENIZER], o->err);
+    rc = rc == SMOE_OK ? copy_blob(&a->tokenizer_json, &text[VAULT_TOKENIZER], o->err) : rc;
     rc =
         rc == SMOE_OK ? copy_blob(&a->tokenizer_config, &text[VAULT_TOKENIZER_CONFIG], o->err) : rc;
     rc = rc == SMOE_OK ? copy_blob(&a->chat_template, &text[VAULT_CHAT_TEMPLATE], o->err) : rc;
-    return rc == SMOE_OK ? copy_blob(&a->generation, &text[VAULT_GENERATION], o->err) : rc;
+    rc = rc == SMOE_OK ? copy_blob(&a->generation, &text[VAULT_GENERATION], o->err) : rc;
+    rc = rc == SMOE_OK ? copy_blob(&a->gguf, &text[VAULT_GGUF_TOKENIZER], o->err) : rc;
+    return rc == SMOE_OK && a->gguf.data ? gguf_text_decode(a, o->err) : rc;
 }
 
 static int take_spec(opener *o) {

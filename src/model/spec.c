@@ -92,6 +92,7 @@ static int check_attn(const check *c, const spec *s, const attn_spec *a) {
     TRY(check_int(c, "v_head_dim", a->v_head_dim, 1, LIMIT_DIM));
     TRY(check_int(c, "n_head * head_dim", (int64_t)a->n_head * a->head_dim, 1, LIMIT_DIM));
     TRY(check_int(c, "n_head * v_head_dim", (int64_t)a->n_head * a->v_head_dim, 1, LIMIT_DIM));
+    TRY(check_int(c, "qk_norm", (int64_t)a->qk_norm, QK_NORM_NONE, QK_NORM_WHOLE));
     TRY(check_int(c, "window_tok", a->window_tok, 0, LIMIT_CONTEXT_TOK));
     TRY(check_int(c, "rope", a->rope, 0, s->n_rope - 1));
     if (s->rope[a->rope].scaling != ROPE_NONE && s->rope[a->rope].dim > a->head_dim) {
@@ -109,6 +110,9 @@ static int check_ffn(const check *c, const spec *s, const ffn_spec *f, int32_t m
     TRY(check_int(c, "n_expert", f->n_expert, moe, moe ? LIMIT_EXPERTS : 0));
     TRY(check_int(c, "n_expert_used", f->n_expert_used, moe, f->n_expert));
     TRY(check_int(c, "shared_width", f->shared_width, 0, moe ? LIMIT_DIM : 0));
+    if (f->shared_gate && f->shared_width == 0) {
+        return bad(c, "shared_gate", "is set without a shared expert");
+    }
     TRY(check_int(c, "act", (int64_t)f->act, ACT_SILU, ACT_SWIGLU_CLAMP));
     TRY(check_not_negative(c, "clamp", f->clamp));
     if (moe && s->router.n_group > 1 && f->n_expert % s->router.n_group != 0) {
@@ -204,22 +208,16 @@ static const char *missing_in_attn(const attn_spec *a) {
 }
 
 static const char *missing_in_ffn(const ffn_spec *f) {
-    return f->kind == FFN_NONE   ? "layers without a feed-forward part"
-           : f->shared_width > 0 ? "shared experts"
-           : f->bias             ? "biases in experts"
-           : f->act != ACT_SILU  ? "an activation other than silu"
-           : f->clamp > 0        ? "clamped activations"
-                                 : NULL;
+    return f->kind == FFN_NONE  ? "layers without a feed-forward part"
+           : f->bias            ? "biases in experts"
+           : f->act != ACT_SILU ? "an activation other than silu"
+           : f->clamp > 0       ? "clamped activations"
+                                : NULL;
 }
 
 static const char *missing_in_whole(const spec *s) {
     const router_spec *r = &s->router;
     bool softmax = r->score == ROUTER_SOFTMAX || r->score == ROUTER_SOFTMAX_SELECTED;
-    for (int32_t i = 0; i < s->n_rope; i++) {
-        if (s->rope[i].interleaved) {
-            return "interleaved rotary positions";
-        }
-    }
     return s->norm != NORM_RMS       ? "norms other than RMS"
            : !softmax                ? "router scores other than softmax"
            : r->bias                 ? "a router bias"

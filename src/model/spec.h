@@ -29,6 +29,12 @@ typedef enum act_kind {
     ACT_SWIGLU_CLAMP /* gpt-oss: clamped, (up + 1) * gate * sigmoid(alpha * gate) */
 } act_kind;
 
+typedef enum qk_norm_kind {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, /* RMS norm of each head of q and k before RoPE */
+    QK_NORM_WHOLE /* RMS norm over all heads of q together, and of k, before RoPE */
+} qk_norm_kind;
+
 typedef enum norm_kind { NORM_RMS, NORM_RMS_PLUS_ONE, NORM_LAYER } norm_kind;
 
 typedef enum router_score {
@@ -70,9 +76,9 @@ typedef struct attn_spec { /* of one layer */
     double scale;       /* of q.k; resolved, never 0 */
     double softcap;     /* 0: off */
     bool qkv_bias, o_bias;
-    bool qk_norm; /* RMS norm of each head of q and k before RoPE */
-    bool sinks;   /* one learned logit a head */
-    bool gated;   /* output gate */
+    qk_norm_kind qk_norm;
+    bool sinks; /* one learned logit a head */
+    bool gated; /* output gate */
 } attn_spec;
 
 typedef struct router_spec {
@@ -91,8 +97,8 @@ typedef struct ffn_spec { /* of one layer */
     int32_t moe_index; /* MoE: number of MoE layers before this one; else -1 */
     int32_t n_expert;
     int32_t n_expert_used;
-    int32_t shared_width; /* 0: no shared expert */
-    bool shared_gate;     /* sigmoid gate on the shared expert */
+    int32_t shared_width; /* 0: no shared expert; several shared experts are one, wider */
+    bool shared_gate;     /* the shared expert's output is scaled by a sigmoid of its own gate */
     bool bias;            /* gpt-oss: biases in experts */
     act_kind act;
     double clamp; /* ACT_SWIGLU_CLAMP: limit; 0: none */

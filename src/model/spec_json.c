@@ -20,6 +20,7 @@ typedef struct field {
 static const char *const attn_names[] = {"gqa", "latent", "linear", "ssm", "short_conv", NULL};
 static const char *const ffn_names[] = {"dense", "moe", "none", NULL};
 static const char *const act_names[] = {"silu", "gelu", "gelu_tanh", "relu2", "swiglu_clamp", NULL};
+static const char *const qk_norm_names[] = {"none", "head", "whole", NULL};
 static const char *const norm_names[] = {"rms", "rms_plus_one", "layer", NULL};
 static const char *const score_names[] = {"softmax", "softmax_selected", "sigmoid", "sqrt_softplus",
                                           NULL};
@@ -27,7 +28,8 @@ static const char *const rope_names[] = {"plain", "linear", "yarn", "llama3", "n
 
 /* Enums are read and written as int32_t. */
 _Static_assert(sizeof(attn_kind) == 4 && sizeof(ffn_kind) == 4 && sizeof(act_kind) == 4 &&
-                   sizeof(norm_kind) == 4 && sizeof(router_score) == 4 && sizeof(rope_scaling) == 4,
+                   sizeof(norm_kind) == 4 && sizeof(router_score) == 4 &&
+                   sizeof(rope_scaling) == 4 && sizeof(qk_norm_kind) == 4,
                "enums of four bytes");
 
 #define INT(type, member)                                                                          \
@@ -97,7 +99,7 @@ static const field attn_fields[] = {
     NUMBER(attn_spec, softcap),
     BOOL(attn_spec, qkv_bias),
     BOOL(attn_spec, o_bias),
-    BOOL(attn_spec, qk_norm),
+    NAME(attn_spec, qk_norm, qk_norm_names),
     BOOL(attn_spec, sinks),
     BOOL(attn_spec, gated),
     END,

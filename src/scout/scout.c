@@ -2,54 +2,89 @@
 #include "scout/scout.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/file.h"
+#include "formats/half.h"
 
 #define SCOUT_ALIGN_BYTES 64u
 
-/* Vectors pass through this on their way to floats. */
-#define VECTOR_STAGE_BYTES 16384u
+/* What is not read straight to its place passes through this. */
+#define STAGE_BYTES 16384u
 
-typedef struct placer {
+/* One tensor, its place and where its description goes. */
+typedef struct piece {
+    const weight_ref *ref;
+    weight *w;
+    char *at;
+} piece;
+
+typedef struct loader {
     const source *source;
-    char *base; /* NULL while measuring */
-    uint64_t at_bytes;
-} placer;
+    piece *piece; /* [n_piece], in the order of the files */
+    int32_t n_piece;
+    /* A vault's scout is hashed as it is read, byte by byte from its start: */
+    XXH3_state_t *hash; /* NULL: there is no checksum to compare with */
+    int32_t hashed_file;
+    uint64_t hashed_bytes;
+} loader;
 
 static float widen(dtype type, const uint8_t *p) {
-    uint32_t bits;
+    uint16_t half;
     float f;
-    if (type == DT_BF16) {
-        uint16_t h;
-        memcpy(&h, p, sizeof h);
-        bits = (uint32_t)h << 16;
-    } else if (type == DT_F16) {
-        uint16_t h;
-        memcpy(&h, p, sizeof h);
-        uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, mantissa = h & 1023u;
-        if (exponent == 0) { /* zero and subnormals: mantissa * 2^-24 */
-            f = (float)mantissa * 0x1p-24f;
-            return sign ? -f : f;
-        }
-        bits = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | mantissa << 13;
-    } else {
-        memcpy(&bits, p, sizeof bits);
+    if (type == DT_F32) {
+        memcpy(&f, p, sizeof f);
+        return f;
     }
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    memcpy(&half, p, sizeof half);
+    return type == DT_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
-static int read_vector(const placer *p, const weight_ref *ref, float *out, smoe_error *err) {
-    uint8_t stage[VECTOR_STAGE_BYTES];
-    const model_file *file = &p->source->files.file[ref->file];
+/* In memory: vectors are floats there. */
+static uint64_t piece_bytes(const weight_ref *ref) {
+    return ref->n_row == 1 ? (uint64_t)ref->n_col * sizeof(float) : ref->bytes;
+}
+
+static int read_piece_bytes(loader *l, const weight_ref *ref, uint64_t at_bytes, void *buf,
+                            size_t bytes, smoe_error *err) {
+    const model_file *file = &l->source->files.file[ref->file];
+    int rc = file_read_at(file->fd, file->path, ref->offset + at_bytes, buf, bytes, err);
+    if (rc != SMOE_OK) {
+        return err_prefix(err, rc, "tensor %s", ref->name);
+    }
+    if (l->hash && ref->file == l->hashed_file) {
+        XXH3_64bits_update(l->hash, buf, bytes);
+        l->hashed_bytes += bytes;
+    }
+    return SMOE_OK;
+}
+
+/* Hashes what lies between the tensors: the header, padding, the end. */
+static int hash_until(loader *l, uint64_t end_bytes, smoe_error *err) {
+    uint8_t stage[STAGE_BYTES];
+    const model_file *file = &l->source->files.file[l->hashed_file];
+    while (l->hashed_bytes < end_bytes) {
+        uint64_t left = end_bytes - l->hashed_bytes;
+        size_t n = left < sizeof stage ? (size_t)left : sizeof stage;
+        int rc = file_read_at(file->fd, file->path, l->hashed_bytes, stage, n, err);
+        if (rc != SMOE_OK) {
+            return rc;
+        }
+        XXH3_64bits_update(l->hash, stage, n);
+        l->hashed_bytes += n;
+    }
+    return SMOE_OK;
+}
+
+static int read_vector(loader *l, const weight_ref *ref, float *out, smoe_error *err) {
+    uint8_t stage[STAGE_BYTES];
     uint32_t size = ref->type == DT_F32 ? 4 : 2;
     for (int32_t done = 0; done < ref->n_col;) {
         int32_t n = (int32_t)(sizeof stage / size);
         n = n < ref->n_col - done ? n : ref->n_col - done;
-        int rc = file_read_at(file->fd, file->path, ref->offset + (uint64_t)done * size, stage,
-                              (size_t)n * size, err);
+        int rc = read_piece_bytes(l, ref, (uint64_t)done * size, stage, (size_t)n * size, err);
         if (rc != SMOE_OK) {
-            return err_prefix(err, rc, "tensor %s", ref->name);
+            return rc;
         }
         for (int32_t i = 0; i < n; i++) {
             out[done + i] = widen(ref->type, stage + (size_t)i * size);
@@ -59,65 +94,127 @@ static int read_vector(const placer *p, const weight_ref *ref, float *out, smoe_
     return SMOE_OK;
 }
 
-/* Gives one tensor its place and, unless only measuring, reads it. */
-static int place(placer *p, const weight_ref *ref, weight *w, smoe_error *err) {
-    if (!ref->name) {
-        return SMOE_OK;
+static int load_piece(loader *l, const piece *p, smoe_error *err) {
+    const weight_ref *ref = p->ref;
+    if (l->hash && ref->file == l->hashed_file) {
+        int rc = hash_until(l, ref->offset, err);
+        if (rc != SMOE_OK) {
+            return rc;
+        }
     }
     bool is_vector = ref->n_row == 1;
-    uint64_t bytes = is_vector ? (uint64_t)ref->n_col * sizeof(float) : ref->bytes;
-    char *at = p->base ? p->base + p->at_bytes : NULL;
-    p->at_bytes += round_up(bytes, SCOUT_ALIGN_BYTES);
-    if (!at) {
-        return SMOE_OK;
-    }
-    *w = (weight){.data = at,
-                  .type = is_vector ? DT_F32 : ref->type,
-                  .n_row = ref->n_row,
-                  .n_col = ref->n_col,
-                  .row_bytes = (size_t)(bytes / (uint64_t)ref->n_row)};
-    if (is_vector) {
-        return read_vector(p, ref, (float *)(void *)at, err);
-    }
-    const model_file *file = &p->source->files.file[ref->file];
-    int rc = file_read_at(file->fd, file->path, ref->offset, at, (size_t)bytes, err);
-    return rc == SMOE_OK ? rc : err_prefix(err, rc, "tensor %s", ref->name);
+    uint64_t bytes = piece_bytes(ref);
+    *p->w = (weight){.data = p->at,
+                     .type = is_vector ? DT_F32 : ref->type,
+                     .n_row = ref->n_row,
+                     .n_col = ref->n_col,
+                     .row_bytes = (size_t)(bytes / (uint64_t)ref->n_row)};
+    return is_vector ? read_vector(l, ref, (float *)(void *)p->at, err)
+                     : read_piece_bytes(l, ref, 0, p->at, (size_t)bytes, err);
 }
 
-static int place_all(placer *p, scout *sc, smoe_error *err) {
-    const source *s = p->source;
-    weight none;
-    int rc = SMOE_OK;
-    for (int r = 0; r < ROLE_FIRST_OF_LAYER && rc == SMOE_OK; r++) {
-        rc = place(p, &s->global[r], sc ? &sc->global[r] : &none, err);
-    }
-    for (int32_t l = 0; l < s->spec.n_layer; l++) {
-        for (int r = ROLE_FIRST_OF_LAYER; r < ROLE_COUNT && rc == SMOE_OK; r++) {
-            rc = place(p, &s->layer[l][r], sc ? &sc->layer[l][r] : &none, err);
+/* ---- the whole */
+
+/* Calls take for each tensor that the spec has, in the order of roles. */
+static void for_each_ref(const source *s, scout *sc,
+                         void (*take)(void *user, const weight_ref *ref, weight *w), void *user) {
+    for (int r = 0; r < ROLE_FIRST_OF_LAYER; r++) {
+        if (s->global[r].name) {
+            take(user, &s->global[r], sc ? &sc->global[r] : NULL);
         }
+    }
+    for (int32_t i = 0; i < s->spec.n_layer; i++) {
+        for (int r = ROLE_FIRST_OF_LAYER; r < ROLE_COUNT; r++) {
+            if (s->layer[i][r].name) {
+                take(user, &s->layer[i][r], sc ? &sc->layer[i][r] : NULL);
+            }
+        }
+    }
+}
+
+static void add_bytes(void *user, const weight_ref *ref, weight *w) {
+    (void)w;
+    *(uint64_t *)user += round_up(piece_bytes(ref), SCOUT_ALIGN_BYTES);
+}
+
+uint64_t scout_load_bytes(const source *s) {
+    uint64_t bytes = 0;
+    for_each_ref(s, NULL, add_bytes, &bytes);
+    return bytes;
+}
+
+static void count_piece(void *user, const weight_ref *ref, weight *w) {
+    (void)ref;
+    (void)w;
+    ++*(int32_t *)user;
+}
+
+typedef struct placing {
+    loader *loader;
+    char *at;
+} placing;
+
+static void place_piece(void *user, const weight_ref *ref, weight *w) {
+    placing *p = user;
+    p->loader->piece[p->loader->n_piece++] = (piece){ref, w, p->at};
+    p->at += round_up(piece_bytes(ref), SCOUT_ALIGN_BYTES);
+}
+
+static int by_position(const void *a, const void *b) {
+    const weight_ref *x = ((const piece *)a)->ref;
+    const weight_ref *y = ((const piece *)b)->ref;
+    if (x->file != y->file) {
+        return x->file < y->file ? -1 : 1;
+    }
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static int check_hash(loader *l, smoe_error *err) {
+    const model_file *file = &l->source->files.file[l->hashed_file];
+    int rc = hash_until(l, file->bytes, err);
+    if (rc == SMOE_OK && XXH3_64bits_digest(l->hash) != l->source->weights_checksum) {
+        rc = err_set(err, SMOE_ERR_CHECKSUM,
+                     "%s is damaged: it differs from the checksum in %s; restore it from a good "
+                     "copy, or sculpt again (smoe verify names the tensor)",
+                     file->path, l->source->path);
     }
     return rc;
 }
 
-uint64_t scout_load_bytes(const source *s) {
-    placer p = {.source = s};
-    place_all(&p, NULL, NULL);
-    return p.at_bytes;
+/* Takes the lists and the map; reads in file order, which is also what drives like. */
+static int load_all(loader *l, scout *out, smoe_error *err) {
+    const source *s = l->source;
+    int32_t n = 0;
+    for_each_ref(s, NULL, count_piece, &n);
+    l->piece = mem_array((size_t)n, sizeof *l->piece);
+    out->layer = mem_array((size_t)s->spec.n_layer, sizeof *out->layer);
+    if (s->weights_checksum) {
+        l->hash = XXH3_createState();
+    }
+    if (!l->piece || !out->layer || (s->weights_checksum && !l->hash)) {
+        return err_no_memory(err, (uint64_t)n * sizeof *l->piece);
+    }
+    if (l->hash) {
+        XXH3_64bits_reset(l->hash);
+        l->hashed_file = s->global[ROLE_EMBED].file;
+    }
+    for_each_ref(s, out, place_piece, &(placing){l, out->base});
+    qsort(l->piece, (size_t)n, sizeof *l->piece, by_position);
+    int rc = SMOE_OK;
+    for (int32_t i = 0; i < n && rc == SMOE_OK; i++) {
+        rc = load_piece(l, &l->piece[i], err);
+    }
+    return rc == SMOE_OK && l->hash ? check_hash(l, err) : rc;
 }
 
 int scout_load(scout *out, const source *s, smoe_error *err) {
     *out = (scout){.bytes = scout_load_bytes(s)};
+    loader l = {.source = s};
     int rc = mem_map(&out->base, out->bytes, err);
-    if (rc != SMOE_OK) {
-        return err_prefix(err, rc, "resident weights of %s", s->path);
-    }
-    out->layer = mem_array((size_t)s->spec.n_layer, sizeof *out->layer);
-    if (!out->layer) {
-        scout_free(out);
-        return err_no_memory(err, (uint64_t)s->spec.n_layer * sizeof *out->layer);
-    }
-    placer p = {.source = s, .base = out->base};
-    rc = place_all(&p, out, err);
+    rc = rc == SMOE_OK ? load_all(&l, out, err)
+                       : err_prefix(err, rc, "resident weights of %s", s->path);
+    free(l.piece);
+    XXH3_freeState(l.hash);
     if (rc != SMOE_OK) {
         scout_free(out);
         return rc;

@@ -1,11 +1,11 @@
 /* Row conversion; see rows.h. Reads the source's files, writes none. */
 #include "sculptor/rows.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "formats/half.h"
 #include "sculptor/quantise.h"
 
 /* Values in one task of the pool: some tens of microseconds of quantising. */
@@ -22,27 +22,28 @@ typedef struct block_job {
     atomic_int bad_row; /* the first in the block, n_row: none */
 } block_job;
 
-bool rows_can_read(dtype t) {
-    return t == DT_F32 || t == DT_F16 || t == DT_BF16;
+/* Whether rows of one type are rows of the other. */
+static bool same_layout(dtype a, dtype b) {
+    return a == b || (a == DT_Q8_0 && b == DT_Q8);
 }
 
-static void load_row(dtype type, const uint8_t *from, int32_t n_col, float *x) {
-    if (type == DT_F32) {
-        memcpy(x, from, (size_t)n_col * sizeof *x);
-        return;
+static bool all_finite(const float *x, int32_t n) {
+    bool finite = true;
+    for (int32_t i = 0; i < n; i++) {
+        finite &= isfinite(x[i]) != 0;
     }
-    for (int32_t i = 0; i < n_col; i++) {
-        uint16_t h;
-        memcpy(&h, from + (size_t)i * sizeof h, sizeof h);
-        x[i] = type == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
-    }
+    return finite;
 }
 
 static bool convert_row(const block_job *j, int32_t row, float *x) {
     const row_matrix *m = j->m;
     const uint8_t *from = j->r->raw + (size_t)row * j->from_row_bytes;
     uint8_t *out = j->out + (size_t)row * j->to_row_bytes;
-    load_row(m->type, from, m->n_col, x);
+    j->r->kernels->dequant_row[m->type](from, m->n_col, x);
+    if (same_layout(m->type, m->to)) {
+        memcpy(out, from, (size_t)j->from_row_bytes);
+        return all_finite(x, m->n_col);
+    }
     return quantise_row(m->to, x, m->n_col, out);
 }
 
@@ -70,7 +71,8 @@ int rows_open(rows *r, const source *s, pool *p, uint64_t block_bytes, int32_t m
     if (!r->raw || !r->row) {
         return err_no_memory(err, raw_bytes + n_row * (uint64_t)max_col * sizeof *r->row);
     }
-    return SMOE_OK;
+    /* dequantised rows have the same bits in every variant */
+    return kernels_select(&r->kernels, NULL, err);
 }
 
 void rows_close(rows *r) {

@@ -8,21 +8,23 @@
 #define SMOE_SCULPTOR_ROWS_H
 
 #include "base/pool.h"
+#include "kernels/kernels.h"
 #include "model/source.h"
 
 typedef struct row_matrix {
     int32_t file; /* of the source */
     uint64_t offset;
-    dtype type; /* rows_can_read */
+    dtype type; /* any with is_weight */
     int32_t n_row;
     int32_t n_col;
-    dtype to; /* any with is_weight; the same as type keeps every bit */
+    dtype to; /* the same, which keeps every bit; or one that quantise_row makes */
     /* for messages, such as "layer 3, expert 7: gate" */
     const char *what;
 } row_matrix;
 
 typedef struct rows {
     const source *source;
+    const kernels *kernels;
     pool *pool;
     uint8_t *raw; /* [block_bytes], or one row if that is longer */
     float *row;   /* [n_thread][max_col] */
@@ -30,7 +32,6 @@ typedef struct rows {
     uint64_t block_bytes;
 } rows;
 
-bool rows_can_read(dtype t);
 /* max_row_bytes: of the longest row, stored or converted. r is the caller's (rows_close), also
  * after failure. */
 int rows_open(rows *r, const source *s, pool *p, uint64_t block_bytes, int32_t max_col,

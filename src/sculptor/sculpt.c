@@ -10,6 +10,10 @@
 static int type_option(const char *what, const char *name, const dtype *allowed, size_t n,
                        dtype *out, smoe_error *err) {
     dtype t = dtype_by_name(name);
+    if (strcmp(name, "keep") == 0) {
+        *out = DT_NONE;
+        return SMOE_OK;
+    }
     for (size_t i = 0; i < n; i++) {
         if (allowed[i] == t) {
             *out = t;
@@ -17,18 +21,21 @@ static int type_option(const char *what, const char *name, const dtype *allowed,
         }
     }
     return err_set(err, SMOE_ERR_ARGUMENT, "%s cannot be %s; choose one of %s", what, name,
-                   n == 2 ? "q8, bf16" : "q4, q2, q8, bf16");
+                   n == 2 ? "keep, q8, bf16" : "keep, q4, q2, q8, bf16");
 }
 
-static int take_types(const smoe_sculpt_options *o, dtype *expert, dtype *scout, smoe_error *err) {
+/* GGUF files keep their types when nothing is asked for: they are quantised already. */
+static int take_types(const smoe_sculpt_options *o, const source *s, dtype *expert, dtype *scout,
+                      smoe_error *err) {
     static const dtype of_expert[] = {DT_Q4, DT_Q2, DT_Q8, DT_BF16};
     static const dtype of_scout[] = {DT_Q8, DT_BF16};
-    int rc = type_option("the expert type", o->expert_type ? o->expert_type : "q4", of_expert,
-                         sizeof of_expert / sizeof *of_expert, expert, err);
+    const char *expert_default = s->kind == CONTAINER_GGUF ? "keep" : "q4";
+    int rc = type_option("the expert type", o->expert_type ? o->expert_type : expert_default,
+                         of_expert, sizeof of_expert / sizeof *of_expert, expert, err);
     if (rc != SMOE_OK) {
         return rc;
     }
-    const char *scout_default = *expert == DT_BF16 ? "bf16" : "q8";
+    const char *scout_default = *expert == DT_NONE ? "keep" : *expert == DT_BF16 ? "bf16" : "q8";
     return type_option("the scout type", o->scout_type ? o->scout_type : scout_default, of_scout,
                        sizeof of_scout / sizeof *of_scout, scout, err);
 }
@@ -66,13 +73,17 @@ static int check_source(const source *s, smoe_error *err) {
 
 /* ---- the job */
 
+static const char *type_text(dtype t) {
+    return t == DT_NONE ? "they are" : dtype_get(t)->name;
+}
+
 static void log_plan(const log_sink *log, const sculpt_plan *p, const sculpt_paths *paths) {
     char vault[24];
     char scout[24];
     log_line(log, SMOE_LOG_PLAN, "%lld experts as %s: %s (%s); scout as %s: %s (%s)",
-             (long long)p->content.n_record, dtype_get(p->expert_type)->name, paths->vault,
-             format_bytes(vault, p->content.file_bytes), dtype_get(p->scout_type)->name,
-             paths->scout, format_bytes(scout, p->scout_bytes));
+             (long long)p->content.n_record, type_text(p->expert_type), paths->vault,
+             format_bytes(vault, p->content.file_bytes), type_text(p->scout_type), paths->scout,
+             format_bytes(scout, p->scout_bytes));
     dtype stored = p->source->expert[0].part[PART_GATE].type;
     if (p->expert_type == DT_BF16 && stored != DT_BF16) {
         log_line(log, SMOE_LOG_NOTICE, "the experts are stored as %s: bf16 rounds them",
@@ -114,9 +125,9 @@ int sculpt_with_hooks(const char *checkpoint_path, const char *vault_path,
     dtype expert = DT_NONE;
     dtype scout = DT_NONE;
     source *s = NULL;
-    int rc = take_types(o, &expert, &scout, err);
-    rc = rc == SMOE_OK ? sculpt_paths_make(&paths, vault_path, err) : rc;
+    int rc = sculpt_paths_make(&paths, vault_path, err);
     rc = rc == SMOE_OK ? source_open(&s, checkpoint_path, err) : rc;
+    rc = rc == SMOE_OK ? take_types(o, s, &expert, &scout, err) : rc;
     rc = rc == SMOE_OK ? check_source(s, err) : rc;
     rc = rc == SMOE_OK ? check_places(s, &paths, err) : rc;
     rc = rc == SMOE_OK ? sculpt_source(s, &paths, expert, scout, o, hooks, err) : rc;

@@ -13,6 +13,7 @@
 #include "formats/safetensors.h"
 #include "model/bind.h"
 #include "sculptor/rows.h"
+#include "text/tokenizer.h"
 
 /* Bump when a change makes other bytes from the same checkpoint and options, so that no partial
  * vault is finished by code that would have written it differently. */
@@ -31,6 +32,9 @@ bool scout_role_is_matrix(role r) {
     case ROLE_FFN_GATE:
     case ROLE_FFN_UP:
     case ROLE_FFN_DOWN:
+    case ROLE_SHARED_GATE:
+    case ROLE_SHARED_UP:
+    case ROLE_SHARED_DOWN:
         return true;
     default:
         return false;
@@ -50,7 +54,7 @@ typedef struct scout_list {
 } scout_list;
 
 static dtype target_of(const sculpt_plan *p, role r, const weight_ref *w) {
-    return scout_role_is_matrix(r) ? p->scout_type : w->type;
+    return p->scout_type != DT_NONE && scout_role_is_matrix(r) ? p->scout_type : w->type;
 }
 
 static int32_t element_width(dtype to) {
@@ -62,9 +66,8 @@ static int note_source(sculpt_plan *p, dtype type, dtype to, int32_t n_col, cons
     uint64_t from_bytes = dtype_row_bytes(type, (uint64_t)n_col);
     uint64_t to_bytes = dtype_row_bytes(to, (uint64_t)n_col);
     uint64_t row_bytes = from_bytes > to_bytes ? from_bytes : to_bytes;
-    if (!rows_can_read(type)) {
-        return err_set(err, SMOE_ERR_UNSUPPORTED,
-                       "%s: %s has type %s; sculpting needs f32, f16 or bf16 weights",
+    if (!dtype_get(type)->is_weight) {
+        return err_set(err, SMOE_ERR_UNSUPPORTED, "%s: %s has type %s, which no weight has",
                        p->source->path, what, dtype_get(type)->name);
     }
     p->max_col = n_col > p->max_col ? n_col : p->max_col;
@@ -166,6 +169,13 @@ static int make_scout_head(sculpt_plan *p, smoe_error *err) {
 
 /* ---- experts */
 
+/* All records of a layer have one layout. */
+static int mixed_layer(const sculpt_plan *p, const char *what, smoe_error *err) {
+    return err_set(err, SMOE_ERR_UNSUPPORTED,
+                   "%s: %s is of another type than the layer's first; name a type with --quant",
+                   p->source->path, what);
+}
+
 static int plan_layer(sculpt_plan *p, int32_t moe_index, smoe_error *err) {
     const source *s = p->source;
     int32_t layer = spec_moe_layer(&s->spec, moe_index);
@@ -174,8 +184,10 @@ static int plan_layer(sculpt_plan *p, int32_t moe_index, smoe_error *err) {
     *l = (vault_layer){.layer = layer, .n_expert = s->spec.layer[layer].ffn.n_expert};
     for (int k = 0; k < PART_COUNT; k++) {
         role_shape shape = expert_part_shape(&s->spec, layer, (enum expert_part_kind)k);
-        l->part[k] =
-            (vault_part){.type = p->expert_type, .n_row = shape.n_row, .n_col = shape.n_col};
+        dtype stored = source_expert(s, moe_index, 0)->part[k].type;
+        l->part[k] = (vault_part){.type = p->expert_type != DT_NONE ? p->expert_type : stored,
+                                  .n_row = shape.n_row,
+                                  .n_col = shape.n_col};
     }
     vault_layer_place(l);
     uint64_t padded = round_up(l->record_bytes, VAULT_RECORD_ALIGN);
@@ -185,8 +197,10 @@ static int plan_layer(sculpt_plan *p, int32_t moe_index, smoe_error *err) {
         const expert_ref *ref = source_expert(s, moe_index, e);
         snprintf(what, sizeof what, "layer %d, expert %d", layer, e);
         for (int k = 0; k < PART_COUNT; k++) {
-            int rc =
-                note_source(p, ref->part[k].type, p->expert_type, ref->part[k].n_col, what, err);
+            int rc = p->expert_type == DT_NONE && ref->part[k].type != l->part[k].type
+                         ? mixed_layer(p, what, err)
+                         : note_source(p, ref->part[k].type, l->part[k].type, ref->part[k].n_col,
+                                       what, err);
             if (rc != SMOE_OK) {
                 return rc;
             }
@@ -225,6 +239,33 @@ static vault_text text_of(const text_blob *b) {
     return (vault_text){.data = b->data, .bytes = b->data ? b->bytes : 0};
 }
 
+/* The tokenizer in its prepared form. One that this version does not support is kept as it came, so
+ * that only those who need it are told. */
+static int plan_tokenizer(sculpt_plan *p, smoe_error *err) {
+    const text_assets *a = &p->source->text;
+    vault_text *text = p->content.text;
+    bool is_raw_kept = a->tokenizer_json.data || a->gguf.data;
+    smoe_error why;
+    if (a->prepared.data) {
+        text[VAULT_PREPARED_TOKENIZER] = text_of(&a->prepared);
+        return SMOE_OK;
+    }
+    if (!is_raw_kept && !a->tokenizer_model.data && !a->tiktoken.data) {
+        return SMOE_OK;
+    }
+    int rc = tokenizer_prepare(&p->tokenizer, a, &why);
+    if (rc == SMOE_OK) {
+        text[VAULT_PREPARED_TOKENIZER] = text_of(&p->tokenizer);
+        return SMOE_OK;
+    }
+    if (rc == SMOE_ERR_MEMORY || !is_raw_kept) {
+        return err_set(err, rc, "%s", why.text);
+    }
+    text[VAULT_TOKENIZER] = text_of(&a->tokenizer_json);
+    text[VAULT_GGUF_TOKENIZER] = text_of(&a->gguf);
+    return SMOE_OK;
+}
+
 static int plan_texts(sculpt_plan *p, smoe_error *err) {
     const text_assets *a = &p->source->text;
     vault_text *text = p->content.text;
@@ -241,11 +282,10 @@ static int plan_texts(sculpt_plan *p, smoe_error *err) {
         return err_no_memory(err, bytes);
     }
     text[VAULT_SPEC] = (vault_text){.data = copy, .bytes = bytes};
-    text[VAULT_TOKENIZER] = text_of(&a->tokenizer_json);
     text[VAULT_TOKENIZER_CONFIG] = text_of(&a->tokenizer_config);
     text[VAULT_CHAT_TEMPLATE] = text_of(&a->chat_template);
     text[VAULT_GENERATION] = text_of(&a->generation);
-    return SMOE_OK;
+    return plan_tokenizer(p, err);
 }
 
 /* A file's identity for resuming: where it is, its size and when it was last written. */
@@ -310,6 +350,7 @@ int sculpt_plan_make(sculpt_plan *p, const source *s, dtype expert_type, dtype s
 
 void sculpt_plan_free(sculpt_plan *p) {
     free(p->scout_head);
+    free(p->tokenizer.data);
     arena_free(&p->arena);
     *p = (sculpt_plan){0};
 }

@@ -8,15 +8,16 @@
 
 /* Units are the scout's tensors in file order, then the records in table order. */
 typedef struct sculpt_plan {
-    const source *source; /* outlives the plan */
-    dtype expert_type;
-    dtype scout_type;          /* of the matrices in it */
+    const source *source;      /* outlives the plan */
+    dtype expert_type;         /* DT_NONE: each as it is stored */
+    dtype scout_type;          /* of the matrices in it; DT_NONE likewise */
     vault_content content;     /* without checksums */
     tensor *scout;             /* [n_scout]; type and shape as the file says */
     const weight_ref **origin; /* [n_scout]; the stored weight behind each */
     dtype *scout_to;           /* [n_scout]; what it is converted to */
     int32_t n_scout;
-    char *scout_head; /* what comes before the scout's data */
+    text_blob tokenizer; /* in its prepared form; owned, empty without one */
+    char *scout_head;    /* what comes before the scout's data */
     size_t scout_head_bytes;
     uint64_t scout_bytes;  /* of the scout file */
     uint64_t source_bytes; /* of all weights */

@@ -1,198 +1,209 @@
-/* The table of chat formats, and conversations to ids; see chat.h.
+/* Conversations to prompts: the public render calls, on top of template.h and the tokenizer.
  *
- * The text is put together as its template would, with the ranges that come from the template
- * noted. Only those may become control tokens. It is then encoded as one text, so that pieces which
- * cross a range (a role's newline and the first word of the content) come out as in the reference.
+ * The rendered text is encoded as one, so that pieces which cross from the template's words to the
+ * content's come out as in the reference; only the template's ranges may become control tokens.
  */
-#include "text/chat.h"
-
 #include <string.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "text/lossy.h"
 #include "text/tokenizer_impl.h"
 
-static const chat_format formats[] = {
-    {
-        .name = "ChatML",
-        .source = "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + "
-                  "message.content + '<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt "
-                  "%}{{- '<|im_start|>assistant\\n' }}{%- endif %}",
-        .before_role = "<|im_start|>",
-        .after_role = "\n",
-        .after_content = "<|im_end|>\n",
-        .generation = "<|im_start|>assistant\n",
-        .control = {"<|im_start|>", "<|im_end|>"},
-    },
-};
+/* ---- requests */
 
-const char *chat_known(void) {
-    return formats[0].name;
+static int parse_part(struct json_object **out, const char *text, size_t bytes, const char *label,
+                      smoe_error *err) {
+    if (!text) {
+        return SMOE_OK;
+    }
+    if (bytes > LIMIT_PROMPT_BYTES) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "%s: %zu bytes are more than %u", label, bytes,
+                       LIMIT_PROMPT_BYTES);
+    }
+    return json_parse(out, text, bytes, label, 0, err);
 }
 
-/* ---- detection */
-
-static bool is_blank(char c) {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+static void free_request(template_request *q) {
+    json_object_put(q->messages);
+    json_object_put(q->tools);
+    json_object_put(q->kwargs);
+    *q = (template_request){0};
 }
 
-/* Reads a template without the white space that cannot show in its output. */
-typedef struct squeezer {
-    const char *text;
-    size_t bytes;
-    size_t pos;
-    bool in_tag;
-    char quote; /* of the string literal that pos is in, else 0 */
-} squeezer;
-
-/* The next character; a run of white space in a tag is one space. -1 at the end. */
-static int squeeze(squeezer *s) {
-    size_t i = s->pos;
-    while (!s->quote && i < s->bytes && is_blank(s->text[i])) {
-        i++;
-    }
-    bool is_tag_next = s->bytes - i >= 3 && s->text[i] == '{' &&
-                       (s->text[i + 1] == '{' || s->text[i + 1] == '%') && s->text[i + 2] == '-';
-    bool is_last_newline = i == s->bytes && i == s->pos + 1 && s->text[s->pos] == '\n';
-    if (i > s->pos && s->in_tag) {
-        s->pos = i;
-        return ' ';
-    }
-    if (is_tag_next || is_last_newline) {
-        s->pos = i; /* the dash takes this white space away; so does Jinja with one last newline */
-    }
-    if (s->pos == s->bytes) {
-        return -1;
-    }
-    char c = s->text[s->pos++];
-    char after = s->pos < s->bytes ? s->text[s->pos] : '\0';
-    if (s->quote) {
-        if (c == s->quote) {
-            s->quote = 0;
-        }
-    } else if (s->in_tag) {
-        s->quote = c == '\'' || c == '"' ? c : '\0';
-        s->in_tag = !((c == '%' || c == '}') && after == '}');
-    } else {
-        s->in_tag = c == '{' && (after == '{' || after == '%');
-    }
-    return (unsigned char)c;
+/* *q is the caller's (free_request), also after a failure. */
+static int read_request(template_request *q, const smoe_render_options *o, smoe_error *err) {
+    *q = (template_request){.add_generation = o->add_generation, .now = o->now};
+    int rc = parse_part(&q->messages, o->messages, o->messages_bytes, "messages", err);
+    rc = rc ? rc : parse_part(&q->tools, o->tools, o->tools_bytes, "tools", err);
+    return rc ? rc : parse_part(&q->kwargs, o->variables, o->variables_bytes, "variables", err);
 }
 
-const chat_format *chat_detect(const char *source, size_t bytes) {
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        squeezer s = {.text = source, .bytes = bytes};
-        const char *want = formats[i].source;
-        int c = squeeze(&s);
-        while (c >= 0 && c == (unsigned char)*want) {
-            want++;
-            c = squeeze(&s);
-        }
-        if (c < 0 && *want == '\0') {
-            return &formats[i];
-        }
+static int check_template(const smoe_tokenizer *t, smoe_error *err) {
+    if (t->chat_error) {
+        return err_set(err, SMOE_ERR_UNSUPPORTED, "%s", t->chat_error);
     }
-    return NULL;
+    return t->chat
+               ? SMOE_OK
+               : err_set(err, SMOE_ERR_UNSUPPORTED, "%s: the model has no chat template", t->label);
 }
 
-/* ---- rendering */
+/* ---- encoding */
 
-typedef struct prompt {
-    byte_buf text;
-    text_span *trusted;
-    size_t n_trusted;
-} prompt;
-
-static int add_trusted(prompt *p, const char *text, smoe_error *err) {
-    size_t start = p->text.bytes;
-    int rc = buf_append(&p->text, text, strlen(text), err);
-    p->trusted[p->n_trusted++] = (text_span){start, p->text.bytes};
-    return rc;
-}
-
-static int add_message(prompt *p, const chat_format *f, const smoe_message *m, smoe_error *err) {
-    if (!m->role || !m->content) {
-        return err_set(err, SMOE_ERR_ARGUMENT, "a message without a role or content");
-    }
-    int rc = add_trusted(p, f->before_role, err);
-    rc = rc ? rc : lossy_append(&p->text, m->role, strlen(m->role), err);
-    rc = rc ? rc : add_trusted(p, f->after_role, err);
-    rc = rc ? rc : lossy_append(&p->text, m->content, strlen(m->content), err);
-    return rc ? rc : add_trusted(p, f->after_content, err);
-}
-
-/* A control token must be found in the text as it comes: after a normaliser the ranges that come
- * from the template would no longer be known. */
-static int check_control(const smoe_tokenizer *t, smoe_error *err) {
-    for (const char *const *name = t->chat->control; *name; name++) {
-        const added_token *found = NULL;
-        for (size_t i = 0; i < t->n_added; i++) {
-            if (strlen(*name) == t->added[i].bytes &&
-                memcmp(*name, t->added[i].content, t->added[i].bytes) == 0) {
-                found = &t->added[i];
+/* A control token must be found in the text as it comes: after a normaliser the ranges that the
+ * template owns would no longer be known. */
+static int check_control(const smoe_tokenizer *t, const jinja_output *o, const text_span *trusted,
+                         size_t n_trusted, smoe_error *err) {
+    for (size_t i = 0; i < t->n_added; i++) {
+        const added_token *a = &t->added[i];
+        for (size_t k = 0; a->normalized && a->is_control && k < n_trusted; k++) {
+            if (memmem(o->text + trusted[k].start, trusted[k].end - trusted[k].start, a->content,
+                       a->bytes)) {
+                return err_set(err, SMOE_ERR_UNSUPPORTED,
+                               "%s: the chat template uses the token %.60s, which is looked for "
+                               "after normalisation",
+                               t->label, a->content);
             }
-        }
-        if (!found || found->normalized) {
-            return err_set(err, SMOE_ERR_UNSUPPORTED,
-                           "%s: chat format %s needs the token %s, which is not an added token%s",
-                           t->label, t->chat->name, *name,
-                           found ? " that is looked for before normalisation" : "");
         }
     }
     return SMOE_OK;
 }
 
-static int check_format(const smoe_tokenizer *t, smoe_error *err) {
-    if (!t->has_template) {
-        return err_set(err, SMOE_ERR_UNSUPPORTED, "%s: the model has no chat template", t->label);
-    }
-    if (!t->chat) {
-        return err_set(err, SMOE_ERR_UNSUPPORTED,
-                       "%s: the chat template is not one this version knows (only %s is; the "
-                       "template engine is to come)",
-                       t->label, chat_known());
-    }
-    return check_control(t, err);
+static int encode_output(const smoe_tokenizer *t, const jinja_output *o, id_list *out,
+                         smoe_error *err) {
+    text_span *trusted = NULL;
+    size_t n_trusted = 0;
+    int rc = template_trusted(o, &trusted, &n_trusted, err);
+    rc = rc ? rc : check_control(t, o, trusted, n_trusted, err);
+    rc = rc ? rc : id_list_reserve(out, 1, err);
+    rc = rc ? rc : tokenizer_encode_spans(t, o->text, o->bytes, trusted, n_trusted, out, err);
+    free(trusted);
+    return rc;
 }
 
-static int render(prompt *p, const chat_format *f, const smoe_message *messages, size_t n_message,
-                  bool add_generation, smoe_error *err) {
-    int rc = SMOE_OK;
-    for (size_t i = 0; i < n_message && rc == SMOE_OK; i++) {
-        rc = add_message(p, f, &messages[i], err);
+/* Renders q and hands over what is asked for. */
+static int render_request(const smoe_tokenizer *t, template_request *q, char **text,
+                          size_t *text_bytes, int32_t **ids, size_t *n_id, smoe_error *err) {
+    jinja_output o = {0};
+    id_list list = {0};
+    q->special = t->special;
+    int rc = template_render(t->chat, q, &o, err);
+    rc = rc || !ids ? rc : encode_output(t, &o, &list, err);
+    if (rc != SMOE_OK) {
+        free(list.ids);
+        jinja_output_free(&o);
+        return rc;
     }
-    return rc == SMOE_OK && add_generation ? add_trusted(p, f->generation, err) : rc;
+    if (ids) {
+        *ids = list.ids;
+        *n_id = list.n;
+    }
+    if (text) {
+        *text = o.text;
+        *text_bytes = o.bytes;
+        o.text = NULL;
+    }
+    jinja_output_free(&o);
+    return SMOE_OK;
+}
+
+/* ---- the public calls */
+
+int smoe_render(const smoe_tokenizer *tokenizer, const smoe_render_options *options, char **text,
+                size_t *text_bytes, int32_t **ids, size_t *n_id, smoe_error *err) {
+    template_request q = {0};
+    int rc = check_template(tokenizer, err);
+    rc = rc ? rc : read_request(&q, options, err);
+    rc = rc ? rc : render_request(tokenizer, &q, text, text_bytes, ids, n_id, err);
+    free_request(&q);
+    return rc;
+}
+
+int smoe_render_template(const char *source, size_t source_bytes, const char *name,
+                         const char *special, const smoe_render_options *options, char **text,
+                         size_t *text_bytes, smoe_error *err) {
+    template_request q = {0};
+    struct json_object *tokens = NULL;
+    jinja_template *t = NULL;
+    jinja_output o = {0};
+    int rc = template_parse(&t, source, source_bytes, name, err);
+    rc = rc ? rc : read_request(&q, options, err);
+    rc = rc || !special ? rc
+                        : json_parse(&tokens, special, strlen(special), "special tokens", 0, err);
+    if (rc == SMOE_OK && tokens && !json_object_is_type(tokens, json_type_object)) {
+        rc = err_set(err, SMOE_ERR_ARGUMENT, "special tokens: must be an object");
+    }
+    q.special = tokens;
+    rc = rc ? rc : template_render(t, &q, &o, err);
+    if (rc == SMOE_OK) {
+        *text = o.text;
+        *text_bytes = o.bytes;
+        o.text = NULL;
+    }
+    jinja_output_free(&o);
+    json_object_put(tokens);
+    free_request(&q);
+    jinja_free(t);
+    return rc;
+}
+
+/* text as a JSON string, with malformed bytes replaced; *out is the caller's (json_object_put). */
+static int clean_text(struct json_object **out, const char *text, smoe_error *err) {
+    byte_buf b = {.max_bytes = LIMIT_PROMPT_BYTES};
+    int rc = lossy_append(&b, text, strlen(text), err);
+    if (rc == SMOE_OK) {
+        *out = json_object_new_string_len(b.data ? b.data : "", (int)b.bytes);
+        rc = *out ? SMOE_OK : err_no_memory(err, b.bytes);
+    }
+    buf_free(&b);
+    return rc;
+}
+
+/* Hands *value over to o, which sets it to NULL; false when there is no memory for it. */
+static bool put_member(struct json_object *o, const char *key, struct json_object **value) {
+    if (json_object_object_add(o, key, *value) != 0) {
+        return false;
+    }
+    *value = NULL;
+    return true;
+}
+
+static int add_message(struct json_object *list, const smoe_message *m, smoe_error *err) {
+    if (!m->role || !m->content) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "a message without a role or content");
+    }
+    struct json_object *o = json_object_new_object();
+    struct json_object *role = NULL;
+    struct json_object *content = NULL;
+    int rc = o ? SMOE_OK : err_no_memory(err, sizeof *m);
+    rc = rc ? rc : clean_text(&role, m->role, err);
+    rc = rc ? rc : clean_text(&content, m->content, err);
+    if (rc == SMOE_OK && (!put_member(o, "role", &role) || !put_member(o, "content", &content) ||
+                          json_object_array_add(list, o) != 0)) {
+        rc = err_no_memory(err, sizeof *m);
+    }
+    if (rc != SMOE_OK) {
+        json_object_put(role);
+        json_object_put(content);
+        json_object_put(o);
+    }
+    return rc;
 }
 
 int smoe_chat_tokens(const smoe_tokenizer *tokenizer, const smoe_message *messages,
                      size_t n_message, bool add_generation, int32_t **ids, size_t *n_id,
                      smoe_error *err) {
-    prompt p = {.text = {.max_bytes = LIMIT_PROMPT_BYTES}};
-    id_list out = {0};
-    int rc = check_format(tokenizer, err);
+    template_request q = {.add_generation = add_generation};
+    int rc = check_template(tokenizer, err);
     if (rc != SMOE_OK) {
         return rc;
     }
-    if (n_message > LIMIT_PROMPT_BYTES / 3) {
-        return err_set(err, SMOE_ERR_ARGUMENT, "%zu messages are too many", n_message);
+    q.messages = json_object_new_array();
+    rc = q.messages ? SMOE_OK : err_no_memory(err, sizeof(void *));
+    for (size_t i = 0; i < n_message && rc == SMOE_OK; i++) {
+        rc = add_message(q.messages, &messages[i], err);
     }
-    p.trusted = mem_array(3 * n_message + 1, sizeof *p.trusted);
-    out.ids = mem_array(1, sizeof *out.ids);
-    out.cap = 1;
-    if (!p.trusted || !out.ids) {
-        rc = err_no_memory(err, (3 * n_message + 1) * sizeof *p.trusted);
-    }
-    rc = rc ? rc : render(&p, tokenizer->chat, messages, n_message, add_generation, err);
-    rc = rc ? rc
-            : tokenizer_encode_spans(tokenizer, p.text.data, p.text.bytes, p.trusted, p.n_trusted,
-                                     &out, err);
-    buf_free(&p.text);
-    free(p.trusted);
-    if (rc != SMOE_OK) {
-        free(out.ids);
-        return rc;
-    }
-    *ids = out.ids;
-    *n_id = out.n;
-    return SMOE_OK;
+    rc = rc ? rc : render_request(tokenizer, &q, NULL, NULL, ids, n_id, err);
+    free_request(&q);
+    return rc;
 }

@@ -46,8 +46,8 @@ put src/cli/run.c smoe.h cli/options.h base/utf8.h
 passes "an orderly tree"
 printf 'int x;\n  #  include  "model/spec.h"\n' >"$dir/t/src/base/x.h"
 fails 'src/base/x.h:2: base must not include model ("model/spec.h")'
-put src/sculptor/quant.c base/mem.h kernels/kernels.h
-fails 'src/sculptor/quant.c:2: sculptor must not include kernels ("kernels/kernels.h")'
+put src/sculptor/quant.c kernels/kernels.h layers/norm.h
+fails 'src/sculptor/quant.c:2: sculptor must not include layers ("layers/norm.h")'
 put src/text/bpe.c formats/tensor.h
 fails 'src/text/bpe.c:1: text must not include formats ("formats/tensor.h")'
 put src/cli/run.c conductor/session.h

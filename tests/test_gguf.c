@@ -1,0 +1,543 @@
+/* GGUF files: the reader, split models, every malformed file by its verdict, models against their
+ * makers' logits, and vaults made from them. */
+#include <math.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "bad_cases.h"
+#include "formats/gguf.h"
+#include "model/source.h"
+#include "model_util.h"
+#include "tiny_gguf.h"
+
+/* ---- malformed files */
+
+/* What opens must run; other than by its numbers it may not fail. */
+static void run_a_little(const char *path) {
+    static const int32_t prompt[] = {1, 5, 100, 7};
+    smoe_error err;
+    smoe_model *m;
+    smoe_session *s;
+    smoe_model_options options = {.n_thread = 1};
+    smoe_generate_options generate = {.sampling = {.top_p = 1, .repetition_penalty = 1},
+                                      .max_tok = 3};
+    CHECK_OK(smoe_model_open(&m, path, &options, &err));
+    CHECK_OK(smoe_session_open(&s, m, &err));
+    int rc = smoe_generate(s, prompt, 4, &generate, NULL, NULL, NULL, &err);
+    CHECK(rc == SMOE_OK || rc == SMOE_ERR_NUMERIC);
+    smoe_session_close(s);
+    smoe_model_close(m);
+}
+
+static void run_cases(const char *prefix) {
+    bad_case *c;
+    size_t n = bad_cases(&c, prefix);
+    for (size_t i = 0; i < n; i++) {
+        char path[256];
+        smoe_error err = {0};
+        source *s = NULL;
+        snprintf(path, sizeof path, "bad/%s", c[i].file);
+        int rc = source_open(&s, test_data(path), &err);
+        if (getenv("SMOE_TEST_VERBOSE")) {
+            printf("%s: %s\n", c[i].file, rc ? err.text : "opens");
+        }
+        bad_case_check(&c[i], rc, &err);
+        CHECK((s == NULL) == (rc != SMOE_OK));
+        source_close(s);
+        if (rc == SMOE_OK) {
+            run_a_little(test_data(path));
+        }
+    }
+    free(c);
+}
+
+TEST_LIMIT(bad_gguf_files_end_by_verdict, 10) {
+    run_cases("gguf/");
+}
+
+TEST_LIMIT(bad_splits_end_by_verdict, 10) {
+    run_cases("split/");
+}
+
+TEST(ok_gguf_opens) {
+    run_cases("ok.gguf");
+}
+
+/* ---- models */
+
+static smoe_error err;
+
+/* Compares with a fixture's logits, or another implementation's for the same ids. */
+static void check_logits(const char *path, const char *expected, const char *ids_name,
+                         const char *logits_name, double limit) {
+    size_t n_id, n_logit;
+    smoe_model_options options = {.n_thread = 2, .precision = SMOE_PRECISION_REFERENCE};
+    test_apply_permutation(&options);
+    if (test_ring_floor()) {
+        options.ring_bytes = ring_floor(path);
+    }
+    opened o = open_with(path, &options);
+    int32_t *ids = truth_ids(expected, ids_name, &n_id);
+    float *want = truth_floats(expected, logits_name, &n_logit);
+    float *got = all_logits(&o, ids, n_id);
+    double lo = HUGE_VAL, hi = -HUGE_VAL, worst = 0;
+    for (size_t i = 0; i < n_logit; i++) {
+        double d = fabs((double)got[i] - (double)want[i]);
+        lo = fmin(lo, (double)want[i]);
+        hi = fmax(hi, (double)want[i]);
+        worst = d <= worst ? worst : d;
+    }
+    printf("%s: %g of the range\n", path, worst / (hi - lo));
+    if (!(worst <= limit * (hi - lo))) {
+        FAIL("%s: logits are off by %g of their range", path, worst / (hi - lo));
+    }
+    free(ids);
+    free(want);
+    free(got);
+    close_opened(&o);
+}
+
+static void check_fixture(const char *name) {
+    char expected[96], file[64];
+    snprintf(file, sizeof file, "gguf/%s.gguf", name);
+    snprintf(expected, sizeof expected, "fixtures/%s/expected.safetensors", name);
+    check_logits(test_data(file), test_data(expected), "input_ids", "logits", 1e-4);
+}
+
+/* llama.cpp's logits for the model that the malformed files are made of. */
+TEST(gguf_ok_logits) {
+    check_logits(test_data("bad/ok.gguf"), test_data("bad/ok_expected.safetensors"), "input_ids",
+                 "logits", 1e-4);
+}
+
+TEST(gguf_fixture_qwen3_moe) {
+    check_logits(test_vectors("vectors/gguf/qwen3_moe.gguf"),
+                 test_data("fixtures/qwen3_moe/expected.safetensors"), "input_ids", "logits", 1e-4);
+}
+
+TEST(gguf_fixture_qwen2_moe) {
+    check_fixture("qwen2_moe");
+}
+
+TEST(gguf_fixture_mixtral) {
+    check_fixture("mixtral");
+}
+
+TEST(gguf_fixture_olmoe) {
+    check_fixture("olmoe");
+}
+
+/* ---- models as published: quantised, in one file or several */
+
+/* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says
+ * how many are compared: behind it the best logit leads by less than rounding may change. */
+static void check_greedy(const char *path, const int32_t *prompt, size_t n_prompt,
+                         const int32_t *want, size_t limit) {
+    smoe_model_options options = {
+        .n_thread = 2, .context_tok = 64, .precision = SMOE_PRECISION_REFERENCE};
+    test_apply_permutation(&options);
+    if (test_ring_floor()) {
+        options.ring_bytes = ring_floor(path);
+    }
+    opened o = open_with(path, &options);
+    int32_t *got = greedy(&o, prompt, n_prompt, limit);
+    for (size_t i = 0; i < limit; i++) {
+        CHECK_INT(got[i], want[i]);
+    }
+    free(got);
+    close_opened(&o);
+}
+
+static const char tales_8m[] = "vectors/gguf/tales/tales-8m-Q4_0.gguf";
+static const char tales_28m[] = "vectors/gguf/tales/tales-28m-Q4_K_M.gguf";
+static const int32_t prompt_8m[] = {3138, 625, 258, 535, 450, 308, 258};
+static const int32_t prompt_28m[] = {2824, 672, 258, 526, 443, 307, 258};
+
+TEST(gguf_tales_8m_q4_0_greedy) {
+    static const int32_t want[] = {572,  1902, 288, 952, 11,  270, 259,  560,  466, 308, 470,
+                                   2422, 288,  952, 13,  469, 308, 470,  2422, 288, 259, 560,
+                                   466,  11,   270, 278, 308, 470, 2422, 288,  259, 560};
+    check_greedy(test_vectors(tales_8m), prompt_8m, 7, want, 32);
+}
+
+TEST(gguf_tales_28m_q4_k_m_greedy) {
+    static const int32_t want[] = {462, 434, 336, 258, 1018, 434,  307, 258,  466, 592,  462,
+                                   11,  269, 276, 307, 466,  2231, 13,  8191, 198, 8190, 622,
+                                   584, 435, 198, 810, 307,  258,  466, 592,  462, 11};
+    check_greedy(test_vectors(tales_28m), prompt_28m, 7, want, 32);
+}
+
+/* The lead at the 19th id is nothing. Opened at each part. */
+TEST(gguf_tales_8m_q8_0_split_greedy) {
+    static const int32_t want[] = {572, 1902, 288, 952, 297,  259, 1210, 11,  270,
+                                   259, 771,  405, 470, 2422, 288, 259,  771, 13};
+    for (int part = 1; part <= 3; part++) {
+        char path[96];
+        snprintf(path, sizeof path, "vectors/gguf/tales/split/tales-8m-Q8_0-%05d-of-00003.gguf",
+                 part);
+        check_greedy(test_vectors(path), prompt_8m, 7, want, 18);
+    }
+}
+
+/* Perplexity over positions 1 to 511 of the first n_window windows of valid.txt. */
+static double perplexity(const char *path, const char *tokenizer_of, size_t n_window,
+                         smoe_precision precision) {
+    size_t bytes, n_id;
+    int32_t *ids;
+    smoe_tokenizer *tokenizer;
+    char *text = test_read_file(test_vectors("models/valid.txt"), &bytes);
+    bytes = bytes < 4000 * n_window ? bytes : 4000 * n_window;
+    CHECK_OK(smoe_tokenizer_open(&tokenizer, tokenizer_of, &err));
+    CHECK_OK(smoe_tokenize(tokenizer, text, bytes, false, &ids, &n_id, &err));
+    CHECK(n_id >= 512 * n_window);
+    smoe_model_options options = {.n_thread = 2, .context_tok = 512, .precision = precision};
+    test_apply_permutation(&options);
+    opened o = open_with(path, &options);
+    double sum = 0;
+    for (size_t i = 0; i < n_window; i++) {
+        sum += window_nll(&o, ids + 512 * i, 512) / (double)n_window;
+    }
+    smoe_free(ids);
+    free(text);
+    smoe_tokenizer_close(tokenizer);
+    close_opened(&o);
+    return exp(sum);
+}
+
+static void check_near(const char *path, double got, double want, double limit) {
+    double off = fabs(got / want - 1);
+    printf("%s: perplexity %.4f, expected %.4f, off by %.3f %%\n", path, got, want, 100 * off);
+    if (!(off <= limit)) {
+        FAIL("%s: perplexity %.4f, expected %.4f", path, got, want);
+    }
+}
+
+/* want: exact arithmetic on the file, over all windows that the truth files' README takes. A quick
+ * run takes one window and holds the two precisions against each other. */
+static void check_perplexity(const char *path, const char *tokenizer_of, size_t n_window,
+                             double want) {
+    size_t n = test_thorough() ? n_window : 1;
+    double exact = perplexity(path, tokenizer_of, n, SMOE_PRECISION_REFERENCE);
+    double usual = perplexity(path, tokenizer_of, n, SMOE_PRECISION_DEFAULT);
+    if (test_thorough()) {
+        check_near(path, exact, want, 0.001);
+        check_near(path, usual, want, 0.01);
+    }
+    check_near(path, usual, exact, 0.01);
+}
+
+TEST_LIMIT(gguf_tales_8m_q4_0_perplexity, 180) {
+    check_perplexity(test_vectors(tales_8m), test_model("tales-8m"), 24, 27.1119);
+}
+
+TEST_LIMIT(gguf_tales_28m_q4_k_m_perplexity, 180) {
+    check_perplexity(test_vectors(tales_28m), test_vectors("models/tales-28m"), 12, 31.2377);
+}
+
+/* ---- forms of one model */
+
+static float *logits_of(const char *path, smoe_precision precision, size_t *n) {
+    static const int32_t ids[] = {3, 17, 60, 4, 4, 31, 9, 25, 50, 1, 12, 40};
+    smoe_model_options options = {.n_thread = 2, .precision = precision};
+    test_apply_permutation(&options);
+    if (test_ring_floor()) {
+        options.ring_bytes = ring_floor(path);
+    }
+    opened o = open_with(path, &options);
+    *n = sizeof ids / sizeof *ids * (size_t)smoe_model_info(o.model)->vocab_size;
+    float *out = all_logits(&o, ids, sizeof ids / sizeof *ids);
+    close_opened(&o);
+    return out;
+}
+
+static void check_same_logits(const char *a, const char *b) {
+    for (int p = 0; p < 2; p++) {
+        size_t n, m;
+        smoe_precision precision = p ? SMOE_PRECISION_REFERENCE : SMOE_PRECISION_DEFAULT;
+        float *x = logits_of(a, precision, &n), *y = logits_of(b, precision, &m);
+        CHECK_INT(n, m);
+        CHECK(memcmp(x, y, n * sizeof *x) == 0);
+        CHECK(isfinite(x[0]) && x[0] != x[1]);
+        free(x);
+        free(y);
+    }
+}
+
+/* Rows of q and k permuted for neighbouring pairs, shared experts, leading dense layers: a GGUF
+ * file computes what the checkpoint folder does. */
+TEST(gguf_deepseek_computes_what_its_folder_does) {
+    tiny_gguf shape = {.n_dense = 1, .n_shared = 2};
+    size_t n, m;
+    const char *folder = tiny_gguf_make_folder("folder", &shape);
+    const char *file = tiny_gguf_make("m.gguf", &shape);
+    float *x = logits_of(folder, SMOE_PRECISION_REFERENCE, &n);
+    float *y = logits_of(file, SMOE_PRECISION_REFERENCE, &m);
+    CHECK_INT(n, m);
+    for (size_t i = 0; i < n; i++) {
+        CHECK_NEAR(y[i], x[i], 1e-5);
+    }
+    free(x);
+    free(y);
+}
+
+TEST(gguf_expert_forms_are_one_model) {
+    tiny_gguf shape = {.n_shared = 1, .alignment = 8};
+    const char *stacked = tiny_gguf_make("stacked.gguf", &shape);
+    shape.form = TINY_FUSED;
+    check_same_logits(stacked, tiny_gguf_make("fused.gguf", &shape));
+    shape.form = TINY_SINGLE;
+    check_same_logits(stacked, tiny_gguf_make("single.gguf", &shape));
+}
+
+static int32_t extents_of(const char *path) {
+    source *s;
+    CHECK_OK(source_open(&s, path, &err));
+    int32_t n = source_expert(s, 0, 1)->n_ext;
+    CHECK_INT(expert_bytes(source_expert(s, 0, 1)), 3 * 32 * 32 * 4);
+    source_close(s);
+    return n;
+}
+
+TEST(gguf_slices_that_touch_are_read_at_once) {
+    tiny_gguf shape = {0};
+    CHECK_INT(extents_of(tiny_gguf_make("stacked.gguf", &shape)), 3);
+    shape.form = TINY_FUSED;
+    CHECK_INT(extents_of(tiny_gguf_make("fused.gguf", &shape)), 2);
+    shape.form = TINY_SINGLE;
+    CHECK_INT(extents_of(tiny_gguf_make("single.gguf", &shape)), 1);
+    shape.alignment = 8192; /* holes between */
+    CHECK_INT(extents_of(tiny_gguf_make("wide.gguf", &shape)), 3);
+}
+
+TEST(gguf_tensors_that_nothing_asks_for_are_refused) {
+    source *s;
+    tiny_gguf shape = {.bad_tensor = "blk.0.ffn_norm.weight"};
+    CHECK_ERR(source_open(&s, tiny_gguf_make("m.gguf", &shape), &err), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "tensor blk.0.ffn_norm.weight is missing");
+    /* the head, without which it is tied to the embedding */
+    shape.bad_tensor = "output.weight";
+    CHECK_ERR(source_open(&s, tiny_gguf_make("n.gguf", &shape), &err), SMOE_ERR_UNSUPPORTED);
+    CHECK_HAS(err.text, "tensor blk.0.nosuch.weight is not one that a deepseek model has here");
+}
+
+/* ---- vaults of GGUF files */
+
+/* Types that differ between layers and between the parts of an expert. */
+static const tiny_gguf mixed = {.dense = DT_Q8_0,
+                                .expert = {{DT_Q4_K, DT_Q4_K, DT_Q6_K}, {DT_Q8_0, DT_Q4_0, DT_F16}},
+                                .d_model = 256,
+                                .width = 256,
+                                .n_shared = 1,
+                                .n_dense = 1};
+
+static const char *vault_of(const char *path, const char *name, const char *quant) {
+    const char *vault = test_path(name);
+    smoe_sculpt_options o = {.expert_type = quant, .n_thread = 2};
+    CHECK_OK(smoe_sculpt(path, vault, &o, &err));
+    CHECK_OK(smoe_verify(vault, NULL, NULL, &err));
+    return vault;
+}
+
+TEST(gguf_and_its_vault_give_the_same_bits) {
+    const char *path = tiny_gguf_make("m.gguf", &mixed);
+    source *s, *v;
+    const char *vault = vault_of(path, "m.smoe", NULL);
+    check_same_logits(path, vault);
+    CHECK_OK(source_open(&s, path, &err));
+    CHECK_OK(source_open(&v, vault, &err));
+    for (int32_t m = 0; m < s->n_moe_layer; m++) {
+        const expert_ref *a = source_expert(s, m, 2), *b = source_expert(v, m, 2);
+        CHECK_INT(b->n_ext, 1);
+        for (int p = 0; p < PART_COUNT; p++) {
+            CHECK_INT(a->part[p].type, b->part[p].type);
+            CHECK_INT(a->part[p].bytes, b->part[p].bytes);
+        }
+    }
+    CHECK_INT(v->layer[1][ROLE_ATTN_Q].type, DT_Q8_0);
+    source_close(s);
+    source_close(v);
+}
+
+TEST(gguf_is_requantised_on_request) {
+    smoe_info info;
+    const char *path = tiny_gguf_make("m.gguf", &mixed);
+    const char *vault = vault_of(path, "q8.smoe", "q8");
+    size_t n, m;
+    CHECK_OK(smoe_describe(vault, &info, &err));
+    CHECK_TEXT(info.expert_type, "q8");
+    CHECK_TEXT(info.container, "vault");
+    float *x = logits_of(path, SMOE_PRECISION_REFERENCE, &n);
+    float *y = logits_of(vault, SMOE_PRECISION_REFERENCE, &m);
+    double off = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        off += (double)((x[i] - y[i]) * (x[i] - y[i]));
+        size += (double)(x[i] * x[i]);
+    }
+    CHECK(off > 0 && off < 1e-3 * size);
+    free(x);
+    free(y);
+}
+
+/* Ids of a text with control tokens in it. */
+static int32_t *ids_with(const char *path, const char *text, size_t *n) {
+    smoe_tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    CHECK_OK(smoe_tokenizer_open(&t, path, &err));
+    CHECK_OK(smoe_tokenize(t, text, strlen(text), true, &ids, n, &err));
+    smoe_tokenizer_close(t);
+    return ids;
+}
+
+TEST(gguf_tokenizer_survives_in_a_vault) {
+    source *s, *v;
+    const char *path = test_data("bad/ok.gguf");
+    CHECK_OK(source_open(&s, path, &err));
+    const char *vault = vault_of(path, "m.smoe", NULL);
+    CHECK_OK(source_open(&v, vault, &err));
+    const text_tables *a = s->text.tables;
+    CHECK(a && !v->text.tables && v->text.prepared.data && !v->text.gguf.data);
+    CHECK_TEXT(a->model, "gpt2");
+    CHECK_TEXT(a->pre, "qwen2");
+    CHECK_INT(a->n_token, 272);
+    CHECK(a->merge[0].bytes == 4 && memcmp(a->merge[0].data, "\xc4\xa0 t", 4) == 0);
+    CHECK(!a->score);
+    CHECK_INT(a->id[TEXT_BOS], 269);
+    CHECK_INT(a->id[TEXT_EOS], 271);
+    CHECK_INT(a->id[TEXT_UNK], -1);
+    CHECK_INT(a->add_bos, TEXT_FLAG_NO);
+    CHECK_INT(a->add_space_prefix, TEXT_FLAG_OPEN);
+    CHECK_INT(s->spec.begin_id, 269);
+    CHECK(s->spec.n_end_id >= 1 && s->spec.end_id[0] == 271);
+    CHECK_INT(v->spec.n_end_id, s->spec.n_end_id);
+    char text[512] = "Once upon a time, the\xc3\xa9 e\xcc\x81 12 ";
+    memcpy(text + strlen(text), a->token[271].data, a->token[271].bytes);
+    size_t n, m;
+    int32_t *x = ids_with(path, text, &n);
+    int32_t *y = ids_with(vault, text, &m);
+    CHECK_INT(n, m);
+    CHECK(memcmp(x, y, n * sizeof *x) == 0);
+    CHECK_INT(x[n - 1], 271);
+    smoe_free(x);
+    smoe_free(y);
+    source_close(s);
+    source_close(v);
+}
+
+TEST(gguf_tales_and_their_vaults_give_the_same_bits) {
+    const char *path = test_vectors(tales_28m);
+    check_same_logits(path, vault_of(path, "m.smoe", NULL));
+}
+
+/* ---- what a file holds, for people */
+
+TEST(gguf_content_is_described) {
+    char *text = NULL;
+    CHECK_OK(smoe_describe_container(test_data("gguf/qwen2_moe.gguf"), &text, &err));
+    CHECK_HAS(text, "GGUF version 3, 1 file, alignment 32, 54 tensors of ");
+    CHECK_HAS(text, "qwen2moe.expert_shared_feed_forward_length");
+    CHECK_HAS(text, "tokenizer.ggml.tokens                       text[160]     \"<pad>\", \"<s>\"");
+    CHECK_HAS(text, "\nblk.*.attn_q.bias                       x3     f32      [64] ");
+    CHECK_HAS(text, "\nblk.*.ffn_down_exps.weight              x3     bf16     [12, 64, 32] ");
+    smoe_free(text);
+    /* an architecture that cannot be run, and names that must not reach a terminal or a format */
+    CHECK_OK(smoe_describe_container(test_data("bad/gguf/arch_format.gguf"), &text, &err));
+    CHECK_HAS(text, "\"%s%n%x%s%s%s\"");
+    smoe_free(text);
+    static const char hostile[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k"
+                                  "\10\0\0\0\6\0\0\0\0\0\0\0\033[1\xff\n\"";
+    test_write_file(test_path("hostile"), hostile, sizeof hostile - 1);
+    CHECK_OK(smoe_describe_container(test_path("hostile"), &text, &err));
+    CHECK_HAS(text, "\"\\x1b[1\\xff\\n\\\"\"\n");
+    smoe_free(text);
+    CHECK_OK(smoe_describe_container(test_data("fixtures/mixtral"), &text, &err));
+    CHECK(text == NULL);
+    CHECK(smoe_describe_container(test_data("bad/gguf/trunc_key.gguf"), &text, &err) != SMOE_OK);
+}
+
+TEST(gguf_inspect_groups_the_old_form) {
+    char *text = NULL;
+    tiny_gguf shape = {.form = TINY_SINGLE};
+    CHECK_OK(smoe_describe_container(tiny_gguf_make("m.gguf", &shape), &text, &err));
+    CHECK_HAS(text, "\nblk.*.ffn_gate.*.weight                 x12    f32      [32, 32] ");
+    smoe_free(text);
+}
+
+TEST(inspect_prints_a_gguf_file) {
+    test_run r = test_smoe("inspect", test_data("bad/ok.gguf"), NULL);
+    CHECK_INT(r.status, 0);
+    CHECK_HAS(r.out, "qwen3_moe (gguf)");
+    CHECK_HAS(r.out, "general.architecture");
+    CHECK_HAS(r.out, "blk.*.ffn_gate_exps.weight");
+    r = test_smoe("inspect", test_data("bad/gguf/arch_format.gguf"), NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.out, "blk.*.ffn_gate_exps.weight");
+    CHECK_HAS(r.err, "is not supported (known: qwen3moe, llama");
+}
+
+/* ---- values */
+
+static const gguf_value *value_of(const gguf_header *h, const char *key, uint64_t n) {
+    const gguf_value *v = gguf_find(h, key);
+    CHECK(v != NULL);
+    CHECK_INT(v->n, n);
+    return v;
+}
+
+TEST(gguf_getters_hold_to_types_and_ranges) {
+    gguf_header h;
+    tensor_table table = {0};
+    arena names = {0};
+    file_set files = {0};
+    int64_t i = 7;
+    double d = 7;
+    bool b = true;
+    const char *text = NULL;
+    size_t bytes = 0;
+    const gguf_value *array;
+    CHECK_OK(gguf_open(&h, &table, &names, &files, test_data("bad/ok.gguf"), &err));
+    CHECK_INT(h.version, 3);
+    CHECK_INT(table.n_item, 26);
+    CHECK_OK(gguf_need_int(&h, "f", "qwen3moe.block_count", 1, 9, &i, &err));
+    CHECK_INT(i, 2);
+    CHECK_ERR(gguf_need_int(&h, "f", "qwen3moe.block_count", 3, 9, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: qwen3moe.block_count is 2, out of range (3 to 9)");
+    CHECK_ERR(gguf_need_int(&h, "f", "nosuch", 1, 9, &i, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: key nosuch is missing");
+    CHECK_OK(gguf_opt_int(&h, "f", "nosuch", 1, 9, &i, &err));
+    CHECK_INT(i, 2);
+    CHECK_OK(gguf_opt_number(&h, "f", "qwen3moe.rope.freq_base", &d, &err));
+    CHECK_NEAR(d, 10000, 0);
+    CHECK_ERR(gguf_opt_number(&h, "f", "general.name", &d, &err), SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: general.name must be a float, not text");
+    CHECK_OK(gguf_opt_bool(&h, "f", "tokenizer.ggml.add_bos_token", &b, &err));
+    CHECK(!b);
+    CHECK_OK(gguf_need_text(&h, "f", "general.name", &text, &bytes, &err));
+    CHECK(bytes == 4 && memcmp(text, "tiny", 4) == 0);
+    CHECK_ERR(gguf_opt_array(&h, "f", "tokenizer.ggml.tokens", GGUF_I32, &array, &err),
+              SMOE_ERR_FORMAT);
+    CHECK_TEXT(err.text, "f: tokenizer.ggml.tokens must be an array of i32, not an array of text");
+    CHECK(gguf_int_at(value_of(&h, "tokenizer.ggml.token_type", 272), 271, &i) && i == 3);
+    CHECK(!gguf_int_at(value_of(&h, "general.name", 1), 0, &i));
+    gguf_header_free(&h);
+    tensor_table_free(&table);
+    arena_free(&names);
+    file_set_close(&files);
+}
+
+TEST(gguf_open_survives_refused_memory) {
+    if (!alloc_guard_active()) {
+        SKIP("no allocation guard in this build");
+    }
+    const char *path = test_data("bad/ok.gguf");
+    source *s = NULL;
+    bool refused = true;
+    for (uint64_t n = 1; refused; n++) {
+        alloc_guard_fail_at(n);
+        int rc = source_open(&s, path, &err);
+        refused = alloc_guard_has_failed();
+        alloc_guard_fail_at(0);
+        CHECK(rc == SMOE_OK || (refused && rc == SMOE_ERR_MEMORY && s == NULL));
+        source_close(s);
+        s = NULL;
+    }
+}
