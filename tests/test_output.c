@@ -566,6 +566,46 @@ TEST(output_callback_can_stop_it) {
     }
 }
 
+static bool ignore(void *user, const smoe_output_event *e) {
+    (void)user;
+    (void)e;
+    return false;
+}
+
+static int run_once(const output_case *k) {
+    smoe_output_parser *p = NULL;
+    smoe_output_options o = {.fn = ignore};
+    int rc = output_open(&p, NULL, k->format, k->prompt, &o, &err);
+    if (rc == SMOE_OK) {
+        rc = output_push_text(p, k->text, k->bytes, false, &err);
+        rc = rc ? rc : smoe_output_flush(p, &err);
+    }
+    smoe_output_close(p);
+    return rc;
+}
+
+/* Every allocation fails once: an error that says so, and nothing leaks or crashes. */
+static void check_allocations(const output_case *k, struct json_object *want) {
+    (void)want;
+    bool has_failed = true;
+    for (uint64_t n = 1; has_failed; n++) {
+        err.text[0] = '\0';
+        alloc_guard_fail_at(n);
+        int rc = run_once(k);
+        has_failed = alloc_guard_has_failed();
+        alloc_guard_fail_at(0);
+        CHECK_INT(rc, has_failed ? SMOE_ERR_MEMORY : SMOE_OK);
+        CHECK(!has_failed || err.text[0]);
+    }
+}
+
+TEST(output_survives_each_failed_allocation) {
+    if (!alloc_guard_active()) {
+        SKIP("the allocation guard is not in this build");
+    }
+    each_case(check_allocations);
+}
+
 TEST(output_refuses_bad_tools) {
     static const char *const bad[] = {"{}", "[1]", "[{\"function\": {}}]", "[", "[{\"name\": 3}]"};
     smoe_output_options o = {.fn = collect};

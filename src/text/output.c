@@ -524,6 +524,7 @@ int output_open(smoe_output_parser **out, const smoe_tokenizer *tokenizer, outpu
     if (!p) {
         return err_no_memory(err, sizeof *p);
     }
+    p->err = err;
     p->format = format;
     p->tokenizer = tokenizer;
     p->fn = options->fn;
