@@ -96,8 +96,8 @@ SMOE_API int smoe_describe(const char *path, smoe_info *out, smoe_error *err) SM
 SMOE_API int smoe_describe_json(const char *path, char **json, smoe_error *err) SMOE_MUST_USE;
 
 /* What a GGUF file holds, for people to read: its metadata, and its tensors with those of all
- * layers in one line. Also for architectures that cannot be run. *text is the caller's (smoe_free),
- * untouched on failure; NULL when path is no GGUF file. */
+ * layers in one line. Also for architectures that cannot be run. *text is the caller's
+ * (smoe_free), untouched on failure; NULL when path is no GGUF file. */
 SMOE_API int smoe_describe_container(const char *path, char **text, smoe_error *err) SMOE_MUST_USE;
 
 /* ------------------------------------------------------------------ sculpting */
@@ -220,7 +220,8 @@ typedef struct smoe_render_options {
     size_t tools_bytes;
     const char *variables; /* a JSON object of further variables of the template; NULL: none */
     size_t variables_bytes;
-    bool add_generation; /* end where the assistant begins; a variable add_generation_prompt counts */
+    bool add_generation; /* end where the assistant begins; add_generation_prompt in variables
+                            counts over it */
     const char *now; /* "2026-01-02 03:04:05" for templates that print the date; NULL: local time */
 } smoe_render_options;
 
@@ -254,6 +255,64 @@ SMOE_API int smoe_constraint_open_schema(smoe_constraint **out, const smoe_token
                                          smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_constraint_close(smoe_constraint *constraint); /* NULL is allowed */
 SMOE_API uint64_t smoe_constraint_bytes(const smoe_constraint *constraint); /* memory it holds */
+
+/* ------------------------------------------------------------------ what an answer holds */
+
+/* Splits a model's output into reasoning, content and tool calls while it comes. Which markers mean
+ * what is told by the chat template's text; with a template that has none known, all is content. */
+typedef struct smoe_output_parser smoe_output_parser;
+
+typedef enum smoe_output_kind {
+    SMOE_OUTPUT_CONTENT,
+    SMOE_OUTPUT_REASONING,
+    SMOE_OUTPUT_CALL_BEGIN,     /* call, name and id are known */
+    SMOE_OUTPUT_CALL_ARGUMENTS, /* a piece of them; joined they are one JSON object */
+    SMOE_OUTPUT_CALL_END,
+    SMOE_OUTPUT_CALL_FAILED, /* a call that began is malformed; its whole text follows as content */
+    SMOE_OUTPUT_SYNTAX       /* markers, and white space that belongs to them */
+} smoe_output_kind;
+
+/* Everything is borrowed until the callback returns. text never holds a part of a character. The
+ * sources of all events, joined, are the output, byte for byte, but for control tokens that mark
+ * nothing: these are left out. */
+typedef struct smoe_output_event {
+    smoe_output_kind kind;
+    int32_t call;     /* 0, 1, … in the order of CALL_BEGIN; of the kinds with CALL */
+    const char *text; /* of CONTENT, REASONING and CALL_ARGUMENTS */
+    size_t text_bytes;
+    const char *source; /* the output's own bytes that this event accounts for; may be none */
+    size_t source_bytes;
+    const char *name; /* of CALL_BEGIN and CALL_END; NUL-terminated */
+    const char *id;   /* the same; "" when the model gave none */
+} smoe_output_event;
+
+/* Returning true ends the push or flush with SMOE_ERR_CANCELLED. */
+typedef bool (*smoe_output_fn)(void *user, const smoe_output_event *event);
+
+typedef struct smoe_output_options {
+    const char *chat_template; /* Jinja source; NULL: the tokenizer's own */
+    /* Tools as they went into the prompt, a JSON array of {"type": "function", "function": {"name",
+     * "parameters": schema}} or of the inner objects; NULL: none. Formats that write values without
+     * their types take these from the schemas, and Llama's bare JSON is a call only when it names
+     * one of the tools. */
+    const char *tools_json;
+    const int32_t *prompt; /* what the output continues: it may have opened the reasoning */
+    size_t n_prompt;
+    smoe_output_fn fn;
+    void *user;
+} smoe_output_options;
+
+/* *out is the caller's (smoe_output_close). tokenizer must outlive it; NULL: markers are found by
+ * their text alone, else those that are control tokens by id alone. */
+SMOE_API int smoe_output_open(smoe_output_parser **out, const smoe_tokenizer *tokenizer,
+                              const smoe_output_options *options, smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_output_close(smoe_output_parser *parser);
+/* A token and the text that came with it, as smoe_token has them. After an error (out of memory,
+ * cancelled) only closing is allowed. */
+SMOE_API int smoe_output_push(smoe_output_parser *parser, int32_t id, const char *text,
+                              size_t text_bytes, smoe_error *err) SMOE_MUST_USE;
+/* The end of the output: hands out what was held back. */
+SMOE_API int smoe_output_flush(smoe_output_parser *parser, smoe_error *err) SMOE_MUST_USE;
 
 /* ------------------------------------------------------------------ sessions */
 
@@ -342,11 +401,11 @@ typedef struct smoe_generate_options {
     bool ignore_end;         /* go on past end-of-generation ids */
     const char *const *stop; /* texts that end generation; not part of the output */
     size_t n_stop;
+    bool logprobs;        /* fill smoe_token.logprob */
+    int32_t top_logprobs; /* and as many of the likeliest; at most SMOE_MAX_TOP_LOGPROBS */
     /* Only tokens that go on with a text of this kind are chosen, and end ids where it may end;
      * generation ends by itself where it must. Not with ignore_end. NULL: none. */
     const smoe_constraint *constraint;
-    bool logprobs;        /* fill smoe_token.logprob */
-    int32_t top_logprobs; /* and as many of the likeliest; at most SMOE_MAX_TOP_LOGPROBS */
     /* Each id as chosen, the end id only when it lets out text that was held back for a stop text.
      * A control token has no text, and all text before it comes with it at the latest. Returning
      * true ends with SMOE_ERR_CANCELLED. */

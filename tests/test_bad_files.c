@@ -112,7 +112,8 @@ TEST(paths_that_are_no_model_say_so) {
     CHECK_ERR(source_open(&s, test_dir(), &err), SMOE_ERR_IO);
     CHECK_HAS(err.text, "no config.json");
     test_write_file(test_path("m.gguf"), "GGUF\3\0\0\0", 8);
-    CHECK_ERR(source_open(&s, test_path("m.gguf"), &err), SMOE_ERR_UNSUPPORTED);
-    CHECK_HAS(err.text, "GGUF");
+    CHECK_ERR(source_open(&s, test_path("m.gguf"), &err), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "m.gguf: the header");
+    CHECK_HAS(err.text, "runs past the end of the file (8 bytes)");
     CHECK_ERR(source_open(&s, "", &err), SMOE_ERR_IO);
 }

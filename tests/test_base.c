@@ -37,6 +37,20 @@ TEST(json_refuses_what_json_c_would_bend) {
     CHECK_ERR(parse("{\"a\": ", 0), SMOE_ERR_FORMAT);
 }
 
+/* json-c 0.16 reads the pairs of U+xD800 to U+xDFFF as U+FFFD. */
+TEST(json_reads_every_escaped_pair) {
+    static const struct {
+        const char *json, *text;
+    } cases[] = {{"[\"a\\ud836\\udc5d\\\\ud836\\u0041\"]", "a\xf0\x9d\xa1\x9d\\ud836A"},
+                 {"[\"\\uDAB7\\uDFFF|\\ud83d\\ude00\"]", "\xf2\xbd\xbf\xbf|\xf0\x9f\x98\x80"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct json_object *root = NULL;
+        CHECK_OK(json_parse(&root, cases[i].json, strlen(cases[i].json), "t", 0, &err));
+        CHECK_TEXT(json_object_get_string(json_object_array_get_idx(root, 0)), cases[i].text);
+        json_object_put(root);
+    }
+}
+
 TEST(json_depth_is_limited) {
     size_t n = 100000;
     char *deep = malloc(n + 1);

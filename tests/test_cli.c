@@ -147,10 +147,14 @@ TEST(cli_sculpt_inspect_verify) {
     const char *text = good(test_smoe("inspect", TALES, NULL));
     CHECK_HAS(text, "token cycle");
     CHECK_HAS(text, "bf16");
-    /* flip one bit in the middle */
+    /* flip one bit of a record in the middle; what lies between records is zeros */
     size_t bytes;
     char *data = test_read_file(vault, &bytes);
-    data[bytes / 2] ^= 1;
+    size_t at = bytes / 2;
+    while (!data[at]) {
+        at++;
+    }
+    data[at] ^= 1;
     test_write_file(vault, data, bytes);
     r = test_smoe("verify", "-q", vault, NULL);
     CHECK_INT(r.status, 1);
@@ -200,6 +204,30 @@ TEST(cli_eval_measures_as_the_golden_file) {
     }
     bad(test_smoe("eval", TALES, "-q", "--text", TALES "/config.json", "--ctx", "1024", NULL),
         "less than one window");
+}
+
+TEST(cli_tokenize_reads_lines) {
+    const char *argv[] = {getenv("SMOE_BIN") ? getenv("SMOE_BIN") : test_built("smoe"), "tokenize",
+                          TALES, "--jsonl", NULL};
+    test_run r = test_smoe_argv(argv, "{\"text\": \"x\\ny<|im_end|>\"}\n\n{\"text\": \"\"}\n");
+    good(r);
+    char *rest = r.out;
+    char *line = strsep(&rest, "\n");
+    struct json_object *o = json_tokener_parse(line);
+    CHECK_TEXT(json_object_get_string(json_find(o, "decoded")), "x\ny<|im_end|>");
+    struct json_object *ids = json_find(o, "ids");
+    CHECK_INT(
+        json_object_get_int(json_object_array_get_idx(ids, json_object_array_length(ids) - 1)),
+        4095);
+    json_object_put(o);
+    o = json_tokener_parse(strsep(&rest, "\n"));
+    CHECK_INT(json_object_array_length(json_find(o, "ids")), 0);
+    json_object_put(o);
+    CHECK_TEXT(rest, "");
+    r = test_smoe_argv(argv, "{\"text\": \"\"}\n{\"t\": 1}\n");
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.err, "line 2: text is missing");
+    bad(test_smoe("tokenize", TALES, "--jsonl", "-p", "x", NULL), "--jsonl");
 }
 
 TEST(cli_tokenize_round_trips) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "model_util.h"
+#include "tiny_gguf.h"
 
 enum { N_PROMPT = 150, N_NEW = 12 };
 
@@ -110,6 +111,26 @@ TEST(invariance_q4_vault) {
 
 TEST(invariance_q2_vault) {
     check_everything(sculpted(test_model("tales-8m"), "q2"));
+}
+
+/* A shared expert with its gate, computed while the first experts are on their way. */
+TEST(invariance_gguf_shared_expert) {
+    check_everything(test_data("gguf/qwen2_moe.gguf"));
+}
+
+/* Slices at any byte, records of different size in each layer, block types of every activation
+ * form. */
+TEST(invariance_gguf_mixed_types) {
+    static const tiny_gguf shape = {
+        .dense = DT_Q8_0,
+        .expert = {{DT_Q4_K, DT_Q4_K, DT_Q6_K}, {DT_Q8_0, DT_Q4_0, DT_F16}},
+        .d_model = 256,
+        .width = 256,
+        .n_expert = 6,
+        .n_shared = 1,
+        .n_dense = 1,
+        .alignment = 8};
+    check_everything(tiny_gguf_make("m.gguf", &shape));
 }
 
 TEST(vault_equals_checkpoint) {

@@ -709,3 +709,78 @@ TEST(sampler_choices_do_not_allocate) {
     CHECK_INT(alloc_guard_violations(), 0);
     sampler_close(&s);
 }
+
+/* ---- through smoe_generate and the program */
+
+typedef struct watcher {
+    smoe_session *session;
+    int n;
+} watcher;
+
+/* The session still holds the logits that the token was chosen from. */
+static bool check_token(void *user, const smoe_token *token) {
+    watcher *w = user;
+    smoe_logprob top[3];
+    float logprob;
+    const float *logits = smoe_session_logits(w->session);
+    CHECK_INT(sampler_logprobs(logits, 4096, token->id, &logprob, top, 3), 3);
+    CHECK_INT(token->n_top, 3);
+    CHECK(token->logprob == logprob && token->logprob < 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(token->top[i].id, top[i].id);
+        CHECK(token->top[i].logprob == top[i].logprob);
+    }
+    w->n++;
+    return false;
+}
+
+TEST(generation_reports_logprobs) {
+    smoe_model_options options = {.n_thread = 1, .context_tok = 64};
+    smoe_session *session;
+    smoe_model *model;
+    CHECK_OK(smoe_model_open(&model, test_model("tales-8m"), &options, &err));
+    CHECK_OK(smoe_session_open(&session, model, &err));
+    watcher w = {.session = session};
+    smoe_generate_options g = {.sampling = smoe_model_sampling(model),
+                               .max_tok = 8,
+                               .ignore_end = true,
+                               .logprobs = true,
+                               .top_logprobs = 3,
+                               .on_token = check_token,
+                               .user = &w};
+    CHECK_OK(smoe_generate(session, (int32_t[]){3138, 625}, 2, &g, NULL, NULL, NULL, &err));
+    CHECK_INT(w.n, 8);
+    g.top_logprobs = SMOE_MAX_TOP_LOGPROBS + 1;
+    CHECK_ERR(smoe_generate(session, (int32_t[]){1}, 1, &g, NULL, NULL, NULL, &err),
+              SMOE_ERR_ARGUMENT);
+    smoe_session_close(session);
+    smoe_model_close(model);
+}
+
+TEST(cli_sampling_options_reach_the_sampler) {
+    const char *model = strdup(test_model("tales-8m"));
+    test_run r = test_smoe("run", model, "-q", "-p", "Once", "-n", "3", "--json", "--temp", "0",
+                           "--logprobs", "2", NULL);
+    CHECK_INT(r.status, 0);
+    CHECK_HAS(r.out, "\"logprobs\": [ { \"id\": ");
+    CHECK_HAS(r.out, "\"top\": [ { \"id\": ");
+    r = test_smoe("run", model, "-q", "-p", "Once", "-n", "3", "--logprobs", "2", NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.err, "--logprobs goes with --json");
+    /* a forced token is all there is */
+    r = test_smoe("run", model, "-q", "--ids", "3138", "-n", "3", "--json", "--logit-bias",
+                  "258=inf", NULL);
+    CHECK_INT(r.status, 0);
+    CHECK_HAS(r.out, "\"ids\": [ 258, 258, 258 ]");
+    r = test_smoe("run", model, "-q", "-p", "Once", "--logit-bias", "258", NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.err, "is not ID=V");
+    r = test_smoe("run", model, "-q", "-p", "Once", "-n", "5", "--mirostat-tau", "3", NULL);
+    CHECK_INT(r.status, 0);
+    r = test_smoe("run", model, "-q", "-p", "Once", "--mirostat-tau", "3", "--top-k", "5", NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.err, "mirostat takes the place of top-k");
+    r = test_smoe("run", model, "-q", "-p", "a b a b a", "-n", "8", "--dry-multiplier", "1",
+                  "--dry-breaker", "x", "--typical-p", "0.9", "--xtc-probability", "0.5", NULL);
+    CHECK_INT(r.status, 0);
+}

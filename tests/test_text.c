@@ -213,6 +213,12 @@ TEST(tokenizer_published_deepseek_v3) {
 TEST(tokenizer_published_llama3) {
     check_published("llama3");
 }
+TEST(tokenizer_published_llama2) {
+    check_published("llama2");
+}
+TEST(tokenizer_published_gemma3) {
+    check_published("gemma3");
+}
 
 /* ---- text that is hostile or large */
 
@@ -289,21 +295,50 @@ TEST(tokenizer_refuses_by_name) {
     static const struct {
         const char *set, *message;
     } cases[] = {
-        {"{\"normalizer\": {\"type\": \"Lowercase\"}}", "normalizer Lowercase is not supported"},
-        {"{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, "
-         "\"content\": \"\"}}",
-         "normalizer Replace with a Regex is not supported"},
-        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\"}}",
-         "pre-tokenizer Metaspace is not supported"},
+        {"{\"normalizer\": {\"type\": \"StripAccents\"}}",
+         "normalizer StripAccents is not supported"},
+        {"{\"normalizer\": {\"type\": \"SentencePiece\"}}",
+         "normalizer SentencePiece is not supported"},
+        {"{\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}}",
+         "pre-tokenizer BertPreTokenizer is not supported"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\"}}",
+         "decoder ByteLevel without the pre-tokenizer ByteLevel is not supported"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"__\"}}",
+         "replacement must be one character"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\", "
+         "\"prepend_scheme\": \"often\"}}",
+         "Metaspace prepend_scheme often is not supported"},
         {"{\"decoder\": null}", "a tokenizer without a decoder is not supported"},
-        {"{\"decoder\": {\"type\": \"Fuse\"}}", "decoder Fuse is not supported"},
+        {"{\"decoder\": {\"type\": \"WordPiece\"}}", "decoder WordPiece is not supported"},
+        {"{\"decoder\": {\"type\": \"Fuse\"}}",
+         "pre-tokenizer ByteLevel without the decoder ByteLevel is not supported"},
+        {"{\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": "
+         "\"ByteFallback\"}]}}",
+         "a decoder behind Fuse: ByteFallback is not supported"},
         {"{\"post_processor\": {\"type\": \"BertProcessing\"}}",
          "post-processor BertProcessing is not supported"},
+        {"{\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+         "{\"id\": \"x\"}}], \"special_tokens\": {}}}",
+         "special_tokens has no x"},
         {"{\"version\": \"2.0\"}", "version 2.0 is not supported"},
-        {"{\"model\": {\"type\": \"Unigram\"}}", "model type Unigram is not supported"},
-        {"{\"model\": {\"byte_fallback\": true}}", "model with byte_fallback is not supported"},
-        {"{\"model\": {\"dropout\": 0.1}}", "model with dropout is not supported"},
-        {"{\"model\": {\"unk_token\": \"<unk>\"}}", "model with unk_token is not supported"},
+        {"{\"model\": {\"type\": \"WordPiece\"}}", "model type WordPiece is not supported"},
+        {"{\"model\": {\"type\": \"SentencePieceBPE\"}}",
+         "model type SentencePieceBPE is not supported"},
+        {"{\"model\": {\"type\": \"Unigram\"}}",
+         "model Unigram with pre-tokenizer ByteLevel is not supported"},
+        {"{\"added_tokens\": null, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": [], "
+         "\"byte_fallback\": true}}",
+         "pre-tokenizer ByteLevel with byte_fallback is not supported"},
+        {"{\"added_tokens\": null, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": [], \"dropout\": "
+         "0.1}}",
+         "model with dropout is not supported"},
+        {"{\"added_tokens\": null, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": [], "
+         "\"unk_token\": \"<unk>\"}}",
+         "model.unk_token <unk> is not in the vocabulary"},
+        {"{\"added_tokens\": null, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": [], "
+         "\"continuing_subword_prefix\": "
+         "\"##\"}}",
+         "model with continuing_subword_prefix is not supported"},
         {"{\"model\": {\"vocab\": {\"a\": 0}}}", "model.merges is missing"},
     };
     char *json = test_read_file(test_model("tales-8m/tokenizer.json"), &(size_t){0});
@@ -312,8 +347,11 @@ TEST(tokenizer_refuses_by_name) {
         struct json_object *set = json_tokener_parse(cases[i].set);
         struct json_object_iterator it = json_object_iter_begin(set);
         smoe_tokenizer *t = NULL;
-        json_object_object_add(root, json_object_iter_peek_name(&it),
-                               json_object_get(json_object_iter_peek_value(&it)));
+        struct json_object_iterator end = json_object_iter_end(set);
+        for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
+            json_object_object_add(root, json_object_iter_peek_name(&it),
+                                   json_object_get(json_object_iter_peek_value(&it)));
+        }
         char *changed = strdup(json_object_to_json_string(root));
         CHECK(build(&t, changed, strlen(changed), NULL) != SMOE_OK);
         CHECK(t == NULL);
@@ -745,7 +783,7 @@ TEST(chat_says_what_is_missing) {
     smoe_tokenizer_close(t);
 }
 
-TEST(chat_needs_its_control_tokens) {
+TEST(chat_refuses_control_tokens_after_normalisation) {
     size_t bytes;
     smoe_tokenizer *t = NULL;
     smoe_message talk[] = {{"user", "x"}};
@@ -753,10 +791,11 @@ TEST(chat_needs_its_control_tokens) {
     size_t n;
     char *json = test_read_file(test_model("tales-8m/tokenizer.json"), &bytes);
     char *chat = test_read_file(test_model("tales-8m/chat_template.jinja"), &(size_t){0});
-    memcpy(strstr(json, "<|im_end|>"), "<|im_fin|>", 10);
+    char *normalized = strstr(strstr(json, "<|im_end|>"), "\"normalized\"");
+    memcpy(strstr(normalized, "false"), "true ", 5);
     CHECK_OK(build(&t, json, bytes, chat));
     CHECK_ERR(smoe_chat_tokens(t, talk, 1, true, &ids, &n, &err), SMOE_ERR_UNSUPPORTED);
-    CHECK_HAS(err.text, "needs the token <|im_end|>");
+    CHECK_HAS(err.text, "<|im_end|>, which is looked for after normalisation");
     smoe_tokenizer_close(t);
     free(json);
     free(chat);

@@ -268,7 +268,7 @@ static void put_keys(FILE *f, const tiny_gguf *c) {
     put_text(f, "deepseek");
     put_int(f, "general.alignment", c->alignment);
     put_int(f, "deepseek.block_count", c->n_layer);
-    put_int(f, "deepseek.context_length", 128);
+    put_int(f, "deepseek.context_length", 256);
     put_int(f, "deepseek.embedding_length", c->d_model);
     put_int(f, "deepseek.feed_forward_length", 2 * c->width);
     put_int(f, "deepseek.attention.head_count", HEADS);
@@ -363,7 +363,7 @@ static void write_config(const tiny_gguf *c, const char *path) {
                      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": %d, "
                      "\"intermediate_size\": %d, \"n_shared_experts\": %d, "
                      "\"first_k_dense_replace\": %d, \"rms_norm_eps\": 1e-6, "
-                     "\"max_position_embeddings\": 128}",
+                     "\"max_position_embeddings\": 256}",
                      c->d_model, TINY_VOCAB, c->n_layer, HEADS, KV_HEADS, HEAD_DIM, c->n_expert,
                      c->width, 2 * c->width, c->n_shared, c->n_dense);
     test_write_file(path, text, (size_t)n);

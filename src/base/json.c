@@ -21,7 +21,14 @@ typedef struct scan {
     size_t pos;
     const char *label;
     smoe_error *err;
+    bool has_misread; /* an escaped pair that json-c 0.16 reads as U+FFFD */
 } scan;
+
+/* json-c takes the character of a pair for half of another one when these bits are set. */
+static bool is_misread(uint32_t high, uint32_t low) {
+    uint32_t cp = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+    return (cp & 0xf800) == 0xd800;
+}
 
 static int hex4(const scan *s, size_t at, uint32_t *out) {
     uint32_t v = 0;
@@ -70,6 +77,7 @@ static int scan_string(scan *s, bool *has_nul) {
                 return err_set(s->err, SMOE_ERR_FORMAT,
                                "%s: invalid escape at byte %zu: lone surrogate", s->label, i - 5);
             }
+            s->has_misread |= is_misread(unit, low);
             i += 6;
         } else if (unit >= 0xdc00 && unit <= 0xdfff) {
             return err_set(s->err, SMOE_ERR_FORMAT,
@@ -211,19 +219,33 @@ static int check_unique(struct json_object *root, const char *text, size_t bytes
 
 /* ---- parsing */
 
-int json_parse(struct json_object **out, const char *text, size_t bytes, const char *label,
-               unsigned flags, smoe_error *err) {
-    scan s = {.text = text, .bytes = bytes, .label = label, .err = err};
-    if (bytes > INT32_MAX) {
-        return err_set(err, SMOE_ERR_FORMAT, "%s: JSON of more than 2 GiB", label);
+/* A copy of text with the pairs that json-c misreads as the characters they stand for; the caller's
+ * (free), NULL without memory. */
+static char *write_pairs(const scan *s, size_t *bytes) {
+    char *out = malloc(s->bytes + 1);
+    size_t n = 0;
+    for (size_t i = 0; out && i < s->bytes;) {
+        uint32_t high;
+        uint32_t low;
+        bool is_escape = s->text[i] == '\\' && s->bytes - i > 1;
+        if (is_escape && s->bytes - i >= 12 && s->text[i + 1] == 'u' && !hex4(s, i + 2, &high) &&
+            high >= 0xd800 && high <= 0xdbff && !hex4(s, i + 8, &low) && is_misread(high, low)) {
+            n +=
+                utf8_encode(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00), (uint8_t *)out + n);
+            i += 12;
+            continue;
+        }
+        memcpy(out + n, s->text + i, 1 + (size_t)is_escape);
+        n += 1 + (size_t)is_escape;
+        i += 1 + (size_t)is_escape;
     }
-    if (!utf8_valid((const uint8_t *)text, bytes)) {
-        return err_set(err, SMOE_ERR_FORMAT, "%s is not UTF-8, so it is not JSON", label);
-    }
-    int rc = scan_text(&s);
-    if (rc != SMOE_OK) {
-        return rc;
-    }
+    *bytes = n;
+    return out;
+}
+
+/* json-c's part, once the text has passed ours. */
+static int parse_checked(struct json_object **out, const char *text, size_t bytes,
+                         const char *label, unsigned flags, smoe_error *err) {
     struct json_tokener *tok = json_tokener_new_ex(LIMIT_JSON_DEPTH + 2);
     if (!tok) {
         return err_no_memory(err, bytes);
@@ -255,12 +277,35 @@ int json_parse(struct json_object **out, const char *text, size_t bytes, const c
                            label, i);
         }
     }
-    if (flags & JSON_UNIQUE_KEYS && (rc = check_unique(root, text, bytes, label, err)) != SMOE_OK) {
+    int rc = flags & JSON_UNIQUE_KEYS ? check_unique(root, text, bytes, label, err) : SMOE_OK;
+    if (rc != SMOE_OK) {
         json_object_put(root);
         return rc;
     }
     *out = root;
     return SMOE_OK;
+}
+
+int json_parse(struct json_object **out, const char *text, size_t bytes, const char *label,
+               unsigned flags, smoe_error *err) {
+    scan s = {.text = text, .bytes = bytes, .label = label, .err = err};
+    if (bytes > INT32_MAX) {
+        return err_set(err, SMOE_ERR_FORMAT, "%s: JSON of more than 2 GiB", label);
+    }
+    if (!utf8_valid((const uint8_t *)text, bytes)) {
+        return err_set(err, SMOE_ERR_FORMAT, "%s is not UTF-8, so it is not JSON", label);
+    }
+    int rc = scan_text(&s);
+    if (rc != SMOE_OK || !s.has_misread) {
+        return rc ? rc : parse_checked(out, text, bytes, label, flags, err);
+    }
+    char *copy = write_pairs(&s, &bytes);
+    if (!copy) {
+        return err_no_memory(err, s.bytes);
+    }
+    rc = parse_checked(out, copy, bytes, label, flags, err);
+    free(copy);
+    return rc;
 }
 
 int json_load(struct json_object **out, const char *path, uint64_t max_bytes, unsigned flags,

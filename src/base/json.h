@@ -3,7 +3,8 @@
  *
  * json-c is lenient in three ways that matter to us; a pass over the text before it refuses them:
  * duplicate keys (it keeps the last), NULs inside keys (it cuts the key there) and lone surrogate
- * escapes (it writes U+FFFD).
+ * escapes (it writes U+FFFD). Escaped pairs like \ud836\udc5d, which it misreads, are written out
+ * before it sees them.
  */
 #ifndef SMOE_BASE_JSON_H
 #define SMOE_BASE_JSON_H

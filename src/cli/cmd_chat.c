@@ -44,14 +44,50 @@ static void drop_messages(chat *c, size_t keep) {
     }
 }
 
+/* An answer on its way to the terminal and into the conversation. */
+typedef struct view {
+    smoe_output_parser *parser;
+    byte_buf content; /* what the conversation keeps: neither reasoning nor markers */
+    bool can_dim;
+    bool in_reasoning;
+} view;
+
+static void show_reasoning(view *v, bool on) {
+    if (v->in_reasoning != on) {
+        fputs(v->can_dim ? (on ? "\033[2m" : "\033[0m") : "", stdout);
+        fputs(on ? "" : "\n\n", stdout);
+    }
+    v->in_reasoning = on;
+}
+
+static bool show_event(void *user, const smoe_output_event *e) {
+    view *v = user;
+    int rc = SMOE_OK;
+    if (e->kind == SMOE_OUTPUT_SYNTAX) {
+        return false;
+    }
+    show_reasoning(v, e->kind == SMOE_OUTPUT_REASONING);
+    if (e->kind == SMOE_OUTPUT_CONTENT) {
+        rc = buf_append(&v->content, e->text, e->text_bytes, NULL);
+    } else if (e->kind == SMOE_OUTPUT_CALL_BEGIN) {
+        printf("[call of %s: ", e->name);
+    }
+    fwrite(e->text, 1, e->text_bytes, stdout);
+    fputs(e->kind == SMOE_OUTPUT_CALL_END      ? "]\n"
+          : e->kind == SMOE_OUTPUT_CALL_FAILED ? "] is malformed:\n"
+                                               : "",
+          stdout);
+    return rc != SMOE_OK;
+}
+
 static bool print_token(void *user, const smoe_token *token) {
-    byte_buf *answer = user;
+    view *v = user;
     if (interrupted()) { /* it may have come before the call began */
         return true;
     }
-    fwrite(token->text, 1, token->text_bytes, stdout);
+    int rc = smoe_output_push(v->parser, token->id, token->text, token->text_bytes, NULL);
     fflush(stdout);
-    return buf_append(answer, token->text, token->text_bytes, NULL) != SMOE_OK;
+    return rc != SMOE_OK;
 }
 
 /* Answers the last user message. Ctrl-C ends the answer, which then stands as far as it came. */
@@ -59,10 +95,16 @@ static int answer(chat *c) {
     smoe_error err;
     int32_t *ids;
     size_t n_id;
-    byte_buf text = {.max_bytes = SIZE_MAX / 2};
+    view v = {.content = {.max_bytes = SIZE_MAX / 2}, .can_dim = isatty(STDOUT_FILENO)};
     int rc = smoe_chat_tokens(smoe_model_tokenizer(c->model), c->message, c->n_message, true, &ids,
                               &n_id, &err);
     if (rc != SMOE_OK) {
+        return fail(&err);
+    }
+    smoe_output_options output = {.prompt = ids, .n_prompt = n_id, .fn = show_event, .user = &v};
+    rc = smoe_output_open(&v.parser, smoe_model_tokenizer(c->model), &output, &err);
+    if (rc != SMOE_OK) {
+        smoe_free(ids);
         return fail(&err);
     }
     smoe_generate_options o = {.sampling = c->sampling,
@@ -70,19 +112,24 @@ static int answer(chat *c) {
                                .stop = c->stop.item,
                                .n_stop = c->stop.n_item,
                                .on_token = print_token,
-                               .user = &text};
+                               .user = &v};
     smoe_model_stats_reset(c->model);
     smoe_finish finish = SMOE_FINISH_END;
     interrupt_begin(c->session);
     rc = smoe_generate(c->session, ids, n_id, &o, NULL, NULL, &finish, &err);
     bool stopped = interrupted();
     interrupt_begin(NULL);
+    if ((rc == SMOE_OK || stopped) && smoe_output_flush(v.parser, &err) != SMOE_OK) {
+        rc = err.code;
+    }
+    show_reasoning(&v, false);
+    smoe_output_close(v.parser);
     smoe_free(ids);
     c->sampling.seed++; /* another turn, another draw; still a function of --seed */
     bool is_full = rc == SMOE_OK && finish == SMOE_FINISH_LENGTH && c->max_tok < 0;
     puts(stopped ? " [stopped]" : is_full ? " [the context is full]" : "");
     if (rc == SMOE_OK || stopped) {
-        add_message(c, "assistant", text.data ? text.data : "", text.bytes);
+        add_message(c, "assistant", v.content.data ? v.content.data : "", v.content.bytes);
         if (c->stats) {
             fflush(stdout);
             print_stats(c->model);
@@ -98,7 +145,7 @@ static int answer(chat *c) {
         }
         drop_messages(c, c->n_message - 1); /* the question has no answer */
     }
-    buf_free(&text);
+    buf_free(&v.content);
     return rc ? 1 : 0;
 }
 

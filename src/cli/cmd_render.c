@@ -8,8 +8,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 
-/* Rows are rendered at one fixed time unless told otherwise, so that their results can be compared.
- */
+/* Rows are rendered at one fixed time unless told otherwise: their results can be compared. */
 #define ROW_TIME "2026-01-02 03:04:05"
 
 typedef struct render_flags {

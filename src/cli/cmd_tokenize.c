@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 
@@ -38,6 +39,38 @@ static int print_ids(const smoe_tokenizer *t, const char *text, size_t bytes, bo
     return rc;
 }
 
+/* One {"text": ...}; number names it in errors. */
+static int print_row(const smoe_tokenizer *t, const char *line, size_t bytes, size_t number,
+                     smoe_error *err) {
+    struct json_object *row = NULL;
+    const char *text = NULL;
+    size_t text_bytes = 0;
+    char label[32];
+    snprintf(label, sizeof label, "line %zu", number);
+    int rc = json_parse(&row, line, bytes, label, 0, err);
+    if (rc == SMOE_OK && !json_object_is_type(row, json_type_object)) {
+        rc = err_set(err, SMOE_ERR_FORMAT, "%s: must be an object", label);
+    }
+    rc = rc ? rc : json_need_text(&(json_at){row, label, ""}, "text", &text, &text_bytes, err);
+    rc = rc ? rc : print_ids(t, text, text_bytes, true, true, err);
+    json_object_put(row);
+    return rc;
+}
+
+static int print_rows(const smoe_tokenizer *t, const char *data, size_t bytes, smoe_error *err) {
+    const char *end = data + bytes;
+    int rc = SMOE_OK;
+    for (size_t number = 1; data < end && rc == SMOE_OK; number++) {
+        const char *newline = memchr(data, '\n', (size_t)(end - data));
+        const char *stop = newline ? newline : end;
+        if (stop > data) {
+            rc = print_row(t, data, (size_t)(stop - data), number, err);
+        }
+        data = stop + 1;
+    }
+    return rc;
+}
+
 static int print_text(const smoe_tokenizer *t, const char *list, smoe_error *err) {
     int32_t *ids;
     size_t n;
@@ -66,6 +99,7 @@ static int run(const command *self, int argc, char **argv) {
     const char *ids = NULL;
     bool special = false;
     bool json = false;
+    bool jsonl = false;
     const option own[] = {
         {OPTION_TEXT, 'p', "text", "TEXT", &text, 0, 0, "the text", NULL},
         {OPTION_TEXT, 'f', "file", "FILE", &file, 0, 0,
@@ -74,11 +108,16 @@ static int run(const command *self, int argc, char **argv) {
         {OPTION_FLAG, 0, "special", NULL, &special, 0, 0, "read control tokens in the text as such",
          NULL},
         {OPTION_FLAG, 0, "json", NULL, &json, 0, 0, "print {\"ids\": …, \"decoded\": …}", NULL},
+        {OPTION_FLAG, 0, "jsonl", NULL, &jsonl, 0, 0,
+         "read lines of {\"text\": …} and print such a line for each", NULL},
         {0}};
     const option *const tables[] = {own, NULL};
     int rc = options_parse(self, tables, argc, argv, &path);
     if (rc) {
         return rc < 0;
+    }
+    if (jsonl && (ids || text)) {
+        return fail_text("tokenize: --jsonl reads its texts from --file or standard input");
     }
     if (smoe_tokenizer_open(&t, path, &err) != SMOE_OK) {
         return fail(&err);
@@ -91,7 +130,9 @@ static int run(const command *self, int argc, char **argv) {
         char *data = NULL;
         size_t bytes = 0;
         rc = read_input(file ? file : "-", &data, &bytes, &err);
-        rc = rc == SMOE_OK ? print_ids(t, data, bytes, special, json, &err) : rc;
+        rc = rc      ? rc
+             : jsonl ? print_rows(t, data, bytes, &err)
+                     : print_ids(t, data, bytes, special, json, &err);
         free(data);
     }
     smoe_tokenizer_close(t);
@@ -102,6 +143,8 @@ const command command_tokenize = {.name = "tokenize",
                                   .arguments = "MODEL",
                                   .summary = "print the token ids of a text",
                                   .details = "  MODEL may also be a folder with tokenizer files "
-                                             "only.",
+                                             "only. With --jsonl control tokens\n"
+                                             "  in the texts are read as such, and decoded "
+                                             "with them.",
                                   .n_argument = 1,
                                   .run = run};

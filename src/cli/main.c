@@ -19,7 +19,8 @@ static void usage(FILE *to) {
     for (int i = 0; i < N_COMMAND; i++) {
         fprintf(to, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     }
-    fputs("\nMODEL is a vault (NAME.smoe) or a checkpoint folder (config.json, *.safetensors).\n"
+    fputs("\nMODEL is a vault (NAME.smoe), a checkpoint folder (config.json, *.safetensors) or a\n"
+          "GGUF file.\n"
           "smoe COMMAND --help lists a command's options; smoe --version prints the version.\n",
           to);
 }

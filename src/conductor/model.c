@@ -28,7 +28,7 @@ static int open_headers(smoe_model *m, const char *path, smoe_model_options *o, 
         (rc = sampling_from_text(&m->sampling, &m->source->text, err)) != SMOE_OK) {
         return rc;
     }
-    if (m->source->text.tokenizer_json.data) {
+    if (text_assets_has_tokenizer(&m->source->text)) {
         rc = tokenizer_build(&m->tokenizer, &m->source->text, err);
         if (rc != SMOE_OK) {
             return rc;

@@ -375,8 +375,8 @@ static int32_t draw(sampler *s, const candidates *c) {
     return id;
 }
 
-/* Mirostat 2: candidates whose surprise is at most mu, which then moves by the error of the
- * surprise that came. Surprise is that of the distribution before the cut. */
+/* Mirostat 2: candidates whose surprise is at most mu, which then moves by the error of what came.
+ * Surprise is that of the distribution before the cut. */
 static int32_t draw_mirostat(sampler *s, int32_t best) {
     float max = s->logit[best];
     double total = 0;

@@ -1,10 +1,10 @@
 /* The GGUF container, versions 2 and 3, little-endian: keys with values, a directory of tensors,
  * and aligned data. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  *
- * Reading is split in two: a parser over bytes that never touches a file, and an opener that reads
- * a file's header (never its data). What comes out is consistent: types are known, names are UTF-8
- * and unique, every value and every tensor lies inside the file. What keys mean is not known here.
- */
+ * Reading is split in two: a parser over bytes that never touches a file, and an opener that
+ * reads a file's header (never its data). What comes out is consistent: types are known, names
+ * are UTF-8 and unique, every value and every tensor lies inside the file. What keys mean is not
+ * known here. */
 #ifndef SMOE_FORMATS_GGUF_H
 #define SMOE_FORMATS_GGUF_H
 
@@ -79,8 +79,8 @@ void gguf_header_free(gguf_header *h);
 
 /* ---- writing */
 
-/* Appends a whole GGUF file without tensors: the keys of h that begin with prefix, in their order.
- */
+/* Appends a whole GGUF file without tensors: the keys of h that begin with prefix, in their
+ * order. */
 int gguf_write_keys(byte_buf *out, const gguf_header *h, const char *prefix, smoe_error *err);
 
 /* ---- values

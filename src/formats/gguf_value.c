@@ -44,7 +44,7 @@ bool gguf_int_at(const gguf_value *v, uint64_t i, int64_t *out) {
         *out = p[i];
         return true;
     case GGUF_I8:
-        *out = (int8_t)p[i];
+        *out = p[i] < 128 ? p[i] : p[i] - 256;
         return true;
     case GGUF_U16:
         *out = (int64_t)load(p + 2 * i, 2);

@@ -35,6 +35,7 @@ enum section_kind { /* as stored */
                     SECTION_RECORDS = 7,
                     SECTION_SCOUT = 8,
                     SECTION_GGUF_TOKENIZER = 9,
+                    SECTION_PREPARED_TOKENIZER = 10,
                     SECTION_END
 };
 
@@ -45,11 +46,12 @@ static const enum section_kind section_of_text[VAULT_TEXTS] = {
     [VAULT_CHAT_TEMPLATE] = SECTION_CHAT_TEMPLATE,
     [VAULT_GENERATION] = SECTION_GENERATION,
     [VAULT_GGUF_TOKENIZER] = SECTION_GGUF_TOKENIZER,
+    [VAULT_PREPARED_TOKENIZER] = SECTION_PREPARED_TOKENIZER,
 };
 
 static const char *const section_name[SECTION_END] = {
-    "",       "spec",    "tokenizer", "tokenizer configuration", "chat template", "generation",
-    "layers", "records", "scout",     "GGUF tokenizer",
+    "",       "spec",    "tokenizer", "tokenizer configuration", "chat template",      "generation",
+    "layers", "records", "scout",     "GGUF tokenizer",          "prepared tokenizer",
 };
 
 /* The stored number of a type is its index, or for ggml's block types GGML_CODES and its number in

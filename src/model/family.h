@@ -1,6 +1,6 @@
 /* Families: what turns a published config.json, or the keys of a GGUF file, into a spec, and the
- * names its tensors have. A family is one file with one constant of this type; nothing else in the
- * program knows it. */
+ * names its tensors have. A family is one file with one constant of this type; nothing else in
+ * the program knows it. */
 #ifndef SMOE_MODEL_FAMILY_H
 #define SMOE_MODEL_FAMILY_H
 

@@ -1,6 +1,5 @@
 /* Binding GGUF tensors; see gguf_bind.h. Looks at descriptions of tensors only, never at their
- * data.
- */
+ * data. */
 #include "model/gguf_bind.h"
 
 #include <inttypes.h>

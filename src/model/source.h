@@ -1,7 +1,6 @@
 /* A source: an opened checkpoint folder, GGUF file or vault, headers only, described in one form
- * whatever the container. Everything above the extent list (streamer, scout, conductor, sculptor)
- * works from this and never asks where it came from.
- */
+ * whatever the container. Everything above the extent list (streamer, scout, conductor,
+ * sculptor) works from this and never asks where it came from. */
 #ifndef SMOE_MODEL_SOURCE_H
 #define SMOE_MODEL_SOURCE_H
 

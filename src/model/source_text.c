@@ -69,6 +69,14 @@ int source_read_text(text_assets *text, const char *dir, smoe_error *err) {
     }
     int rc = source_read_optional(&text->tokenizer_json, dir, "tokenizer.json",
                                   LIMIT_TOKENIZER_BYTES, err);
+    if (rc == SMOE_OK && !text->tokenizer_json.data) {
+        rc = source_read_optional(&text->tokenizer_model, dir, "tokenizer.model",
+                                  LIMIT_TOKENIZER_BYTES, err);
+    }
+    if (rc == SMOE_OK && !text->tokenizer_json.data && !text->tokenizer_model.data) {
+        rc = source_read_optional(&text->tiktoken, dir, "tiktoken.model", LIMIT_TOKENIZER_BYTES,
+                                  err);
+    }
     rc = rc ? rc
             : source_read_optional(&text->tokenizer_config, dir, "tokenizer_config.json",
                                    LIMIT_CONFIG_BYTES, err);

@@ -42,7 +42,8 @@ static int copy_blob(text_blob *out, const vault_text *text, smoe_error *err) {
 
 static int check_text_sizes(const opener *o) {
     for (int t = 0; t < VAULT_TEXTS; t++) {
-        bool large = t == VAULT_TOKENIZER || t == VAULT_GGUF_TOKENIZER;
+        bool large =
+            t == VAULT_TOKENIZER || t == VAULT_GGUF_TOKENIZER || t == VAULT_PREPARED_TOKENIZER;
         size_t limit = large ? LIMIT_TOKENIZER_BYTES : LIMIT_CONFIG_BYTES;
         if (o->content.text[t].bytes > limit) {
             return err_set(o->err, SMOE_ERR_FORMAT,
@@ -64,7 +65,8 @@ static int take_text(opener *o) {
     if (!a->label) {
         return err_no_memory(o->err, strlen(o->s->path));
     }
-    rc = copy_blob(&a->tokenizer_json, &text[VAULT_TOKENIZER], o->err);
+    rc = copy_blob(&a->prepared, &text[VAULT_PREPARED_TOKENIZER], o->err);
+    rc = rc == SMOE_OK ? copy_blob(&a->tokenizer_json, &text[VAULT_TOKENIZER], o->err) : rc;
     rc =
         rc == SMOE_OK ? copy_blob(&a->tokenizer_config, &text[VAULT_TOKENIZER_CONFIG], o->err) : rc;
     rc = rc == SMOE_OK ? copy_blob(&a->chat_template, &text[VAULT_CHAT_TEMPLATE], o->err) : rc;

@@ -13,6 +13,7 @@
 #include "formats/safetensors.h"
 #include "model/bind.h"
 #include "sculptor/rows.h"
+#include "text/tokenizer.h"
 
 /* Bump when a change makes other bytes from the same checkpoint and options, so that no partial
  * vault is finished by code that would have written it differently. */
@@ -238,6 +239,33 @@ static vault_text text_of(const text_blob *b) {
     return (vault_text){.data = b->data, .bytes = b->data ? b->bytes : 0};
 }
 
+/* The tokenizer in its prepared form. One that this version does not support is kept as it came, so
+ * that only those who need it are told. */
+static int plan_tokenizer(sculpt_plan *p, smoe_error *err) {
+    const text_assets *a = &p->source->text;
+    vault_text *text = p->content.text;
+    bool is_raw_kept = a->tokenizer_json.data || a->gguf.data;
+    smoe_error why;
+    if (a->prepared.data) {
+        text[VAULT_PREPARED_TOKENIZER] = text_of(&a->prepared);
+        return SMOE_OK;
+    }
+    if (!is_raw_kept && !a->tokenizer_model.data && !a->tiktoken.data) {
+        return SMOE_OK;
+    }
+    int rc = tokenizer_prepare(&p->tokenizer, a, &why);
+    if (rc == SMOE_OK) {
+        text[VAULT_PREPARED_TOKENIZER] = text_of(&p->tokenizer);
+        return SMOE_OK;
+    }
+    if (rc == SMOE_ERR_MEMORY || !is_raw_kept) {
+        return err_set(err, rc, "%s", why.text);
+    }
+    text[VAULT_TOKENIZER] = text_of(&a->tokenizer_json);
+    text[VAULT_GGUF_TOKENIZER] = text_of(&a->gguf);
+    return SMOE_OK;
+}
+
 static int plan_texts(sculpt_plan *p, smoe_error *err) {
     const text_assets *a = &p->source->text;
     vault_text *text = p->content.text;
@@ -254,12 +282,10 @@ static int plan_texts(sculpt_plan *p, smoe_error *err) {
         return err_no_memory(err, bytes);
     }
     text[VAULT_SPEC] = (vault_text){.data = copy, .bytes = bytes};
-    text[VAULT_TOKENIZER] = text_of(&a->tokenizer_json);
     text[VAULT_TOKENIZER_CONFIG] = text_of(&a->tokenizer_config);
     text[VAULT_CHAT_TEMPLATE] = text_of(&a->chat_template);
     text[VAULT_GENERATION] = text_of(&a->generation);
-    text[VAULT_GGUF_TOKENIZER] = text_of(&a->gguf);
-    return SMOE_OK;
+    return plan_tokenizer(p, err);
 }
 
 /* A file's identity for resuming: where it is, its size and when it was last written. */
@@ -324,6 +350,7 @@ int sculpt_plan_make(sculpt_plan *p, const source *s, dtype expert_type, dtype s
 
 void sculpt_plan_free(sculpt_plan *p) {
     free(p->scout_head);
+    free(p->tokenizer.data);
     arena_free(&p->arena);
     *p = (sculpt_plan){0};
 }

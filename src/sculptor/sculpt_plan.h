@@ -16,7 +16,8 @@ typedef struct sculpt_plan {
     const weight_ref **origin; /* [n_scout]; the stored weight behind each */
     dtype *scout_to;           /* [n_scout]; what it is converted to */
     int32_t n_scout;
-    char *scout_head; /* what comes before the scout's data */
+    text_blob tokenizer; /* in its prepared form; owned, empty without one */
+    char *scout_head;    /* what comes before the scout's data */
     size_t scout_head_bytes;
     uint64_t scout_bytes;  /* of the scout file */
     uint64_t source_bytes; /* of all weights */

@@ -174,6 +174,7 @@ void queue_set_class(queue *q, int32_t id, bool is_demand) {
         if (e->state != PIECE_SPARE && e->load == id) {
             q->n_spec += (int)!is_demand - (int)e->is_spec;
             e->is_spec = !is_demand;
+            e->n_retry = e->n_passing = 0; /* who asks anew gets all attempts */
         }
     }
 }

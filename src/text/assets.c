@@ -1,4 +1,4 @@
-/* Release of the text side of a model; see assets.h. */
+/* Release of the text side of a model, and what there is of it; see assets.h. */
 #include "text/assets.h"
 
 #include <stdlib.h>
@@ -19,10 +19,18 @@ static void free_tables(text_tables *t) {
 void text_assets_free(text_assets *a) {
     free(a->label);
     free(a->tokenizer_json.data);
+    free(a->tokenizer_model.data);
+    free(a->tiktoken.data);
+    free(a->prepared.data);
     free(a->tokenizer_config.data);
     free(a->chat_template.data);
     free(a->generation.data);
     free(a->gguf.data);
     free_tables(a->tables);
     *a = (text_assets){0};
+}
+
+bool text_assets_has_tokenizer(const text_assets *a) {
+    return a->prepared.data || a->tokenizer_json.data || a->tables || a->tokenizer_model.data ||
+           a->tiktoken.data;
 }

@@ -1,8 +1,9 @@
-/* The text side of a model as its container holds it: raw, unparsed bytes of a folder's files, or
- * the tables of a GGUF file's tokenizer. */
+/* The text side of a model as its container holds it: raw, unparsed bytes of a folder's files,
+ * or the tables of a GGUF file's tokenizer. */
 #ifndef SMOE_TEXT_ASSETS_H
 #define SMOE_TEXT_ASSETS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,15 +66,18 @@ typedef struct text_tables {
 typedef struct text_assets {
     char *label; /* names the origin in errors; owned */
     text_blob tokenizer_json;
+    text_blob tokenizer_model;  /* tokenizer.model, of SentencePiece */
+    text_blob tiktoken;         /* tiktoken.model */
+    text_blob prepared;         /* what tokenizer_prepare made of one of these, or of tables */
     text_blob tokenizer_config; /* tokenizer_config.json */
     text_blob chat_template;    /* Jinja source */
     text_blob generation;       /* generation_config.json, or what a GGUF file says in its place */
-    text_blob
-        gguf; /* the tokenizer's keys as a GGUF file without tensors, which is how a vault keeps
-                       them */
-    text_tables *tables; /* the same, decoded; NULL without gguf */
+    text_blob gguf;             /* the tokenizer's keys as a GGUF file without tensors */
+    text_tables *tables;        /* the same, decoded; NULL without gguf */
 } text_assets;
 
 void text_assets_free(text_assets *a); /* leaves it empty */
+/* Whether there is a tokenizer in any form. */
+bool text_assets_has_tokenizer(const text_assets *a);
 
 #endif

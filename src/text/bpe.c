@@ -1,11 +1,16 @@
-/* Merging; see bpe.h. Short pieces scan for the lowest rank; long ones keep the candidates in a
+/* Merging; see bpe.h. What pieces start and end as is in bpe_symbols.c. Short pieces scan for the lowest rank; long ones keep the candidates in a
  * heap ordered by rank and position and the symbols in a linked list. Both give the same ids. */
 #include "text/bpe.h"
 
 #include <string.h>
 #include <xxhash.h>
 
+#include "text/bpe_symbols.h"
+
 enum { SHORT_SYMBOLS = 32, CACHE_SLOTS = 4096, CACHE_PIECE_BYTES = 16, CACHE_IDS = 7 };
+
+#define SPACE       "\xe2\x96\x81"
+#define SPACE_BYTES 3u
 
 typedef struct bpe_symbol {
     int32_t id;          /* -1: merged into the one before */
@@ -42,13 +47,19 @@ int bpe_init(bpe_model *m, size_t n_merge, const vocab *v, smoe_error *err) {
     for (unsigned b = 0; b < 256; b++) {
         char byte = (char)b;
         m->byte_id[b] = vocab_find(v, &byte, 1, false);
+        m->fallback_id[b] = -1;
     }
+    m->unk_id = -1;
     return SMOE_OK;
 }
 
 void bpe_free(bpe_model *m) {
     free(m->merges);
+    free(m->extra);
+    cp_table_free(&m->char_id);
+    trie_free(&m->verbatim);
     m->merges = NULL;
+    m->extra = NULL;
 }
 
 /* The slot of the pair, or the free one where it would go. */
@@ -68,7 +79,28 @@ static const bpe_merge *find_merge(const bpe_model *m, int32_t left, int32_t rig
 }
 
 void bpe_add_merge(bpe_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id) {
-    *find_slot(m, left, right) = (bpe_merge){left, right, rank, id};
+    bpe_merge *slot = find_slot(m, left, right);
+    m->n_merge += slot->left == UINT32_MAX;
+    *slot = (bpe_merge){left, right, rank, id};
+}
+
+/* Bytes up to the next U+2581 that stands behind another character. */
+static size_t word_bytes(const char *text, size_t bytes) {
+    size_t at = 0;
+    while (bytes - at >= SPACE_BYTES && memcmp(text + at, SPACE, SPACE_BYTES) == 0) {
+        at += SPACE_BYTES;
+    }
+    const char *next = memmem(text + at, bytes - at, SPACE, SPACE_BYTES);
+    return next ? (size_t)(next - text) : bytes;
+}
+
+void bpe_find_cuts(bpe_model *m, const vocab *v) {
+    m->cuts_words = cp_table_get(&m->char_id, 0x2581) >= 0;
+    for (uint32_t id = 0; id < v->n_id && m->cuts_words; id++) {
+        const vocab_token *t = &v->tokens[id];
+        m->cuts_words =
+            !t->is_findable || t->bytes == 0 || word_bytes(vocab_text(v, id), t->bytes) == t->bytes;
+    }
 }
 
 /* ---- output and scratch */
@@ -97,6 +129,8 @@ void bpe_scratch_cache(bpe_scratch *s) {
 void bpe_scratch_free(bpe_scratch *s) {
     free(s->symbols);
     free(s->heap);
+    free(s->start);
+    free(s->parts);
     free(s->cache);
     *s = (bpe_scratch){0};
 }
@@ -195,6 +229,10 @@ static int push_candidate(const bpe_model *m, bpe_scratch *s, uint32_t left, siz
     if (rc != SMOE_OK) {
         return rc;
     }
+    if (s->parts) {
+        s->parts[merge->id][0] = merge->left + 1;
+        s->parts[merge->id][1] = merge->right + 1;
+    }
     s->heap[(*n_heap)++] = (bpe_candidate){(uint64_t)merge->rank << 32 | left, merge->id};
     if (sift) {
         sift_up(s->heap, *n_heap - 1);
@@ -239,29 +277,26 @@ static int merge_long(const bpe_model *m, bpe_scratch *s, uint32_t n, smoe_error
     return rc;
 }
 
-static int encode_long(const bpe_model *m, const char *piece, size_t bytes, bpe_scratch *s,
-                       id_list *out, smoe_error *err) {
-    uint32_t n = 0;
-    int rc = reserve_symbols(s, bytes, err);
-    rc = rc ? rc : id_list_reserve(out, bytes, err);
-    if (rc != SMOE_OK) {
-        return rc;
-    }
-    for (size_t i = 0; i < bytes; i++) {
-        int32_t id = m->byte_id[(uint8_t)piece[i]];
-        if (id >= 0) {
-            s->symbols[n] = (bpe_symbol){id, n - 1, n + 1};
-            n++;
-        }
-    }
-    if (n == 0) {
+/* ids[n] are merged in place. */
+static int merge_all(const bpe_model *m, bpe_scratch *s, int32_t *ids, size_t *n, smoe_error *err) {
+    uint32_t n_symbol = (uint32_t)*n;
+    if (*n <= SHORT_SYMBOLS && !s->parts) {
+        *n = merge_short(m, ids, *n);
         return SMOE_OK;
     }
-    s->symbols[n - 1].next = UINT32_MAX;
-    rc = merge_long(m, s, n, err);
-    for (uint32_t i = 0; i < n && rc == SMOE_OK; i++) {
+    int rc = reserve_symbols(s, *n, err);
+    if (rc != SMOE_OK || *n == 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < n_symbol; i++) {
+        s->symbols[i] = (bpe_symbol){ids[i], i - 1, i + 1};
+    }
+    s->symbols[n_symbol - 1].next = UINT32_MAX;
+    rc = merge_long(m, s, n_symbol, err);
+    *n = 0;
+    for (uint32_t i = 0; i < n_symbol && rc == SMOE_OK; i++) {
         if (s->symbols[i].id >= 0) {
-            out->ids[out->n++] = s->symbols[i].id;
+            ids[(*n)++] = s->symbols[i].id;
         }
     }
     return rc;
@@ -269,18 +304,40 @@ static int encode_long(const bpe_model *m, const char *piece, size_t bytes, bpe_
 
 /* ---- one piece */
 
-static void encode_short(const bpe_model *m, const char *piece, size_t bytes, id_list *out) {
-    int32_t ids[SHORT_SYMBOLS];
-    size_t n = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        int32_t id = m->byte_id[(uint8_t)piece[i]];
-        if (id >= 0) {
-            ids[n++] = id;
-        }
+static int reserve_start(const bpe_model *m, const vocab *v, bpe_scratch *s, size_t n,
+                         smoe_error *err) {
+    if (n > s->cap_start) {
+        size_t cap = n < 256 ? 256 : n;
+        free(s->start);
+        s->start = mem_array(cap, sizeof *s->start);
+        s->cap_start = s->start ? cap : 0;
     }
-    n = merge_short(m, ids, n);
-    memcpy(out->ids + out->n, ids, n * sizeof *ids);
+    if (m->has_unused && !s->parts) {
+        s->parts = mem_array(v->n_id, sizeof *s->parts);
+    }
+    return s->start && (s->parts || !m->has_unused) ? SMOE_OK
+                                                    : err_no_memory(err, n * sizeof *s->start);
+}
+
+static int encode_piece(const bpe_model *m, const vocab *v, const char *piece, size_t bytes,
+                        bpe_scratch *s, id_list *out, smoe_error *err) {
+    int rc = reserve_start(m, v, s, bytes, err);
+    rc = rc ? rc : id_list_reserve(out, bytes, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    size_t n = bpe_first_symbols(m, v, piece, bytes, s->start);
+    rc = merge_all(m, s, s->start, &n, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    if (m->kind == BPE_SENTENCEPIECE) {
+        bpe_last_symbols(m, v, piece, (const uint32_t(*)[2])s->parts, s->start, n, out);
+        return SMOE_OK;
+    }
+    memcpy(out->ids + out->n, s->start, n * sizeof *s->start);
     out->n += n;
+    return SMOE_OK;
 }
 
 static bpe_cached *cache_slot(const bpe_scratch *s, const char *piece, size_t bytes) {
@@ -290,8 +347,9 @@ static bpe_cached *cache_slot(const bpe_scratch *s, const char *piece, size_t by
     return &s->cache[XXH3_64bits(piece, bytes) % CACHE_SLOTS];
 }
 
-int bpe_encode(const bpe_model *m, const vocab *v, const char *piece, size_t bytes, bpe_scratch *s,
-               id_list *out, smoe_error *err) {
+/* A piece, or a word of one. */
+static int encode_word(const bpe_model *m, const vocab *v, const char *piece, size_t bytes,
+                       bpe_scratch *s, id_list *out, smoe_error *err) {
     int rc = id_list_reserve(out, SHORT_SYMBOLS, err);
     if (rc != SMOE_OK) {
         return rc;
@@ -304,20 +362,35 @@ int bpe_encode(const bpe_model *m, const vocab *v, const char *piece, size_t byt
         return SMOE_OK;
     }
     size_t before = out->n;
-    int32_t whole = m->ignore_merges ? vocab_find(v, piece, bytes, false) : -1;
+    int32_t whole = m->ignore_merges && !m->cuts_words ? vocab_find(v, piece, bytes, false) : -1;
     if (whole >= 0) {
         out->ids[out->n++] = whole;
-    } else if (bytes <= SHORT_SYMBOLS) {
-        encode_short(m, piece, bytes, out);
     } else {
-        return encode_long(m, piece, bytes, s, out, err);
+        rc = encode_piece(m, v, piece, bytes, s, out, err);
     }
     size_t n = out->n - before;
-    if (cached && n > 0 && n <= CACHE_IDS) {
+    if (rc == SMOE_OK && cached && n > 0 && n <= CACHE_IDS) {
         memcpy(cached->piece, piece, bytes);
         cached->bytes = (uint8_t)bytes;
         cached->n_id = (uint8_t)n;
         memcpy(cached->ids, out->ids + before, n * sizeof *out->ids);
     }
-    return SMOE_OK;
+    return rc;
+}
+
+int bpe_encode(const bpe_model *m, const vocab *v, const char *piece, size_t bytes, bpe_scratch *s,
+               id_list *out, smoe_error *err) {
+    int32_t whole = m->ignore_merges && m->cuts_words ? vocab_find(v, piece, bytes, false) : -1;
+    int rc = whole >= 0 ? id_list_reserve(out, 1, err) : SMOE_OK;
+    if (rc == SMOE_OK && whole >= 0) {
+        out->ids[out->n++] = whole;
+        return SMOE_OK;
+    }
+    while (rc == SMOE_OK && bytes > 0) {
+        size_t n = m->cuts_words ? word_bytes(piece, bytes) : bytes;
+        rc = encode_word(m, v, piece, n, s, out, err);
+        piece += n;
+        bytes -= n;
+    }
+    return rc;
 }

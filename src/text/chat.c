@@ -147,26 +147,24 @@ int smoe_render_template(const char *source, size_t source_bytes, const char *na
     return rc;
 }
 
-/* text as a JSON string, with malformed bytes replaced; NULL after a failure. */
-static struct json_object *clean_text(const char *text, smoe_error *err) {
+/* text as a JSON string, with malformed bytes replaced; *out is the caller's (json_object_put). */
+static int clean_text(struct json_object **out, const char *text, smoe_error *err) {
     byte_buf b = {.max_bytes = LIMIT_PROMPT_BYTES};
-    struct json_object *o = NULL;
-    if (lossy_append(&b, text, strlen(text), err) == SMOE_OK) {
-        o = json_object_new_string_len(b.data ? b.data : "", (int)b.bytes);
-        if (!o) {
-            err_no_memory(err, b.bytes);
-        }
+    int rc = lossy_append(&b, text, strlen(text), err);
+    if (rc == SMOE_OK) {
+        *out = json_object_new_string_len(b.data ? b.data : "", (int)b.bytes);
+        rc = *out ? SMOE_OK : err_no_memory(err, b.bytes);
     }
     buf_free(&b);
-    return o;
+    return rc;
 }
 
-/* Hands value (NULL: it failed before) over to o. */
-static bool put_member(struct json_object *o, const char *key, struct json_object *value) {
-    if (!value || json_object_object_add(o, key, value) != 0) {
-        json_object_put(value);
+/* Hands *value over to o, which sets it to NULL; false when there is no memory for it. */
+static bool put_member(struct json_object *o, const char *key, struct json_object **value) {
+    if (json_object_object_add(o, key, *value) != 0) {
         return false;
     }
+    *value = NULL;
     return true;
 }
 
@@ -174,15 +172,22 @@ static int add_message(struct json_object *list, const smoe_message *m, smoe_err
     if (!m->role || !m->content) {
         return err_set(err, SMOE_ERR_ARGUMENT, "a message without a role or content");
     }
-    err_no_memory(err, sizeof *m); /* stands unless something else went wrong */
     struct json_object *o = json_object_new_object();
-    if (!o || !put_member(o, "role", clean_text(m->role, err)) ||
-        !put_member(o, "content", clean_text(m->content, err)) ||
-        json_object_array_add(list, o) != 0) {
-        json_object_put(o);
-        return err ? err->code : SMOE_ERR_MEMORY;
+    struct json_object *role = NULL;
+    struct json_object *content = NULL;
+    int rc = o ? SMOE_OK : err_no_memory(err, sizeof *m);
+    rc = rc ? rc : clean_text(&role, m->role, err);
+    rc = rc ? rc : clean_text(&content, m->content, err);
+    if (rc == SMOE_OK && (!put_member(o, "role", &role) || !put_member(o, "content", &content) ||
+                          json_object_array_add(list, o) != 0)) {
+        rc = err_no_memory(err, sizeof *m);
     }
-    return SMOE_OK;
+    if (rc != SMOE_OK) {
+        json_object_put(role);
+        json_object_put(content);
+        json_object_put(o);
+    }
+    return rc;
 }
 
 int smoe_chat_tokens(const smoe_tokenizer *tokenizer, const smoe_message *messages,

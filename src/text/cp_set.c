@@ -82,6 +82,18 @@ void cp_set_add_flag(cp_set *s, uint8_t flag) {
     add_runs(s, 0, flag);
 }
 
+void cp_set_add_script(cp_set *s, int script) {
+    cp_set found = {0};
+    for (size_t i = 0; i < ucd_n_script_run; i++) {
+        uint32_t last = i + 1 < ucd_n_script_run ? (ucd_script_runs[i + 1] >> 8) - 1 : UCD_LAST;
+        if ((int)(ucd_script_runs[i] & 0xff) == script) {
+            append(&found, ucd_script_runs[i] >> 8, last);
+        }
+    }
+    cp_set_union(s, &found);
+    cp_set_free(&found);
+}
+
 void cp_set_intersect(cp_set *s, const cp_set *other) {
     cp_set out = {.is_broken = other->is_broken};
     size_t i = 0;

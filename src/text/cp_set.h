@@ -21,6 +21,7 @@ void cp_set_add(cp_set *s, uint32_t first, uint32_t last);
 void cp_set_add_categories(cp_set *s, uint32_t mask);
 /* Every code point whose class has all bits of flag. */
 void cp_set_add_flag(cp_set *s, uint8_t flag);
+void cp_set_add_script(cp_set *s, int script);
 void cp_set_union(cp_set *s, const cp_set *other);
 void cp_set_intersect(cp_set *s, const cp_set *other);
 void cp_set_invert(cp_set *s);

@@ -1,6 +1,6 @@
 /* A Jinja2 engine for chat templates: parse once, render often.
  *
- * Behaves as Jinja2 3.1 with an immutable sandbox, no autoescaping and no loader: what templates
+ * Behaves as Jinja2 3.1.6 with an immutable sandbox, no autoescaping and no loader: what templates
  * can do there they do here, with the same text; what is an error there is one here, and nothing a
  * template or a value holds can crash, hang or grow without bound. See template.h for the settings
  * and variables of chat templates.
@@ -22,7 +22,7 @@
 #define JINJA_NESTING      100 /* brackets, blocks and operators inside each other */
 #define JINJA_PARSE_BYTES  (256u << 20)
 #define JINJA_CALL_DEPTH   1200 /* expressions, statements and macro calls inside each other */
-#define JINJA_STEPS        200000000u
+#define JINJA_STEPS        50000000u
 #define JINJA_MEMORY_BYTES (1u << 30)
 #define JINJA_OUTPUT_BYTES (256u << 20)
 

@@ -422,8 +422,7 @@ static bool call_with_caller(jrun *r, const jnode *n, jval caller, jval *out) {
 static bool exec_call_block(jrun *r, const jnode *n) {
     jval caller;
     jval out;
-    return new_macro(r, n, &caller) && call_with_caller(r, n, caller, &out) &&
-           print_string(r, out);
+    return new_macro(r, n, &caller) && call_with_caller(r, n, caller, &out) && print_string(r, out);
 }
 
 /* ---- statements */

@@ -191,8 +191,7 @@ static bool do_truncate(jrun *r, jcall *c) {
     size_t n;
     if (!jarg_int(r, c, 0, 255, &length) ||
         (c->arg[2].kind != J_MISSING && !jarg_str(r, c, 2, &end)) ||
-        (c->arg[3].kind != J_NONE && !jarg_int(r, c, 3, 5, &leeway)) ||
-        !jlength(r, c->self, &n)) {
+        (c->arg[3].kind != J_NONE && !jarg_int(r, c, 3, 5, &leeway)) || !jlength(r, c->self, &n)) {
         return false;
     }
     if (length < (int64_t)end->n_char || leeway < 0) {

@@ -23,8 +23,8 @@ typedef struct format_spec {
 
 /* ---- padding */
 
-/* Adds fill so that the text from `start` of b, whose first n_prefix bytes are a sign or the like,
- * is as wide as asked. */
+/* Adds text, whose first n_prefix bytes are a sign or the like, with fill so that it is as wide as
+ * asked. */
 static bool pad_into(jrun *r, jbuf *to, const format_spec *f, const jstr *text, size_t n_prefix) {
     size_t width = f->width > 0 ? (size_t)f->width : 0;
     size_t n = width > text->n_char ? width - text->n_char : 0;
@@ -270,7 +270,7 @@ static bool read_name(jrun *r, percent *p) {
 
 static bool read_count(jrun *r, percent *p, int64_t most, int64_t *out) {
     if (here(p) == '*') {
-        jval v;
+        jval v = jnone();
         p->at++;
         if (!next_argument(r, p, &v)) {
             return false;
@@ -365,7 +365,7 @@ static bool percent_char(jrun *r, jbuf *to, format_spec *f, jval v) {
 
 static bool percent_one(jrun *r, jbuf *to, percent *p) {
     format_spec f;
-    jval v;
+    jval v = jnone();
     jval text;
     jbuf b = {0};
     if (!read_spec(r, p, &f)) {
@@ -595,7 +595,7 @@ static bool format_field(jrun *r, formatter *x, const jstr *s, size_t start, siz
         }
     }
     jval field;
-    jval v;
+    jval v = jnone();
     jval spec;
     jbuf spec_text = {0};
     char conversion = 0;

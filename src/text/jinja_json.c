@@ -23,7 +23,7 @@ bool jinja_is_role(const char *role, size_t bytes) {
 static bool text_from_json(jrun *r, const char *text, size_t bytes, bool is_input, jval *out) {
     char *copy = jget(r, bytes ? bytes : 1, 1);
     const jstr *s = NULL;
-    if (!copy || !jcharge(r, bytes / 16)) {
+    if (!copy || !jcharge(r, bytes / 64)) {
         return false;
     }
     if (bytes) {
@@ -52,8 +52,8 @@ static bool object_from_json(jrun *r, struct json_object *o, jinja_origin origin
         return false;
     }
     json_object_object_foreach(o, key, value) {
-        jval name;
-        jval v;
+        jval name = jnone();
+        jval v = jnone();
         bool is_role =
             origin == JINJA_MESSAGES && depth == 1 && strcmp(key, "role") == 0 &&
             json_object_is_type(value, json_type_string) &&

@@ -5,8 +5,7 @@
 #include "base/utf8.h"
 #include "text/jinja_run.h"
 
-/* The bytes that Python's start and end arguments (of arg[at] and arg[at + 1]) leave of a string.
- */
+/* The bytes of a string that start and end (arg[at] and arg[at + 1]) leave, as in Python. */
 static bool byte_window(jrun *r, const jcall *c, size_t at, size_t *from, size_t *to,
                         bool *is_past) {
     const jstr *s = c->self.s;

@@ -163,8 +163,8 @@ static const jnative list_methods[] = {{"index", "/value,start,stop", 1, 0, list
                                        {"count", "/value", 1, 0, list_count},
                                        {"copy", "/", 0, 0, list_copy},
                                        {NULL, NULL, 0, 0, NULL}};
-static const char *const list_unsafe[] = {"append", "clear",  "extend", "insert", "pop",
-                                          "remove", "reverse", "sort",  NULL};
+static const char *const list_unsafe[] = {"append", "clear",   "extend", "insert", "pop",
+                                          "remove", "reverse", "sort",   NULL};
 
 /* ---- dicts */
 

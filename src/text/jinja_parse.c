@@ -213,8 +213,8 @@ static bool parse_with(jparse *p, jnode *n) {
         if (n->items.n && !jexpect(p, T_OP, ",")) {
             return false;
         }
-        if (!jbody_add(p, &n->items, parse_target(p, TUPLE_TARGET, NULL, USE_PARAM)) || !jexpect(p, T_OP, "=") ||
-            !jbody_add(p, &n->more, jparse_expression(p))) {
+        if (!jbody_add(p, &n->items, parse_target(p, TUPLE_TARGET, NULL, USE_PARAM)) ||
+            !jexpect(p, T_OP, "=") || !jbody_add(p, &n->more, jparse_expression(p))) {
             return false;
         }
     }

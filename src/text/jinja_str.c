@@ -133,7 +133,7 @@ static bool add_mark(jrun *r, jbuf *b, size_t start, size_t end) {
 }
 
 bool jbuf_add(jrun *r, jbuf *b, const char *data, size_t bytes, bool is_input) {
-    if (!jcharge(r, bytes / 16) || !reserve(r, b, bytes)) {
+    if (!jcharge(r, bytes / 128) || !reserve(r, b, bytes)) {
         return false;
     }
     if (bytes) {
@@ -203,9 +203,9 @@ bool jbuf_take(jrun *r, jbuf *b, jval *out) {
     if (!s) {
         return false;
     }
-    *s = (jstr){.data = b->data,
+    *s = (jstr){.data = b->bytes ? b->data : "",
                 .bytes = b->bytes,
-                .n_char = jstr_count(b->data, b->bytes),
+                .n_char = b->bytes ? jstr_count(b->data, b->bytes) : 0,
                 .marks = b->marks,
                 .n_mark = b->n_mark,
                 .is_safe = b->is_safe};
@@ -241,7 +241,7 @@ bool jstr_part(jrun *r, const jstr *s, size_t start, size_t end, jval *out) {
     start = start > s->bytes ? s->bytes : start;
     end = end < start ? start : end > s->bytes ? s->bytes : end;
     jstr *part = jget(r, 1, sizeof *part);
-    if (!part || !jcharge(r, s->n_char == s->bytes ? 0 : (end - start) / 16)) {
+    if (!part || !jcharge(r, s->n_char == s->bytes ? 0 : (end - start) / 64)) {
         return false;
     }
     *part = (jstr){.data = s->data + start, .bytes = end - start, .is_safe = s->is_safe};
@@ -269,7 +269,7 @@ static jroom *room_for(jrun *r, const jstr *a, size_t more) {
     size_t need = a->bytes + more;
     room = jget(r, 1, sizeof *room);
     char *data = room ? jget(r, need > 128 ? 2 * need : need, 1) : NULL;
-    if (!data || !jcharge(r, a->bytes / 16)) {
+    if (!data || !jcharge(r, a->bytes / 128)) {
         return NULL;
     }
     if (a->bytes) {
@@ -286,7 +286,7 @@ bool jstr_join(jrun *r, const jstr *a, const jstr *b, jval *out) {
     }
     jroom *room = room_for(r, a, b->bytes);
     jstr *s = jget(r, 1, sizeof *s);
-    if (!room || !s || !jcharge(r, b->bytes / 16 + a->n_mark + b->n_mark)) {
+    if (!room || !s || !jcharge(r, b->bytes / 128 + a->n_mark + b->n_mark)) {
         return false;
     }
     memcpy(room->data + room->used, b->data, b->bytes);
@@ -303,7 +303,7 @@ bool jstr_join(jrun *r, const jstr *a, const jstr *b, jval *out) {
             return false;
         }
     }
-    for (size_t i = 0; i < a->n_mark; i++) {
+    for (size_t i = 0; marks.marks && i < a->n_mark; i++) {
         marks.marks[marks.n_mark++] = a->marks[i];
     }
     for (size_t i = 0; i < b->n_mark; i++) {

@@ -81,7 +81,7 @@ bool jhash(jrun *r, jval v, uint64_t *hash) {
             return false;
         }
         for (size_t i = 0; i < v.list->n; i++) {
-            uint64_t h;
+            uint64_t h = 0;
             if (!jcharge(r, 1) || !jhash(r, v.list->items[i], &h)) {
                 return false;
             }
@@ -134,7 +134,7 @@ static bool dict_find(jrun *r, const jdict *d, jval key, uint64_t hash, jval **f
 }
 
 bool jdict_find(jrun *r, const jdict *d, jval key, jval **found) {
-    uint64_t hash;
+    uint64_t hash = 0;
     return jhash(r, key, &hash) && dict_find(r, d, key, hash, found);
 }
 
@@ -177,7 +177,7 @@ static bool dict_grow(jrun *r, jdict *d) {
 }
 
 bool jdict_put(jrun *r, jdict *d, jval key, jval value) {
-    uint64_t hash;
+    uint64_t hash = 0;
     jval *found;
     if (!jhash(r, key, &hash) || !dict_find(r, d, key, hash, &found)) {
         return false;
@@ -345,7 +345,7 @@ bool jsame(jval a, jval b) {
     case J_INT:
         return a.i == b.i;
     case J_FLOAT:
-        return memcmp(&a.f, &b.f, sizeof a.f) == 0;
+        return (a.f == b.f && !signbit(a.f) == !signbit(b.f)) || (isnan(a.f) && isnan(b.f));
     case J_STR:
         return a.s == b.s || (a.s->data == b.s->data && a.s->bytes == b.s->bytes);
     default:

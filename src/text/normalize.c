@@ -200,8 +200,11 @@ static int normalize_form(utf8proc_option_t options, const char *text, size_t by
     return rc;
 }
 
-static int replace_all(const normalize_step *step, const char *text, size_t bytes, byte_buf *out,
-                       smoe_error *err) {
+/* ---- strings and characters */
+
+static int replace_text(const normalize_step *step, const char *text, size_t bytes,
+                        normalize_place *place, byte_buf *out, smoe_error *err) {
+    const char *start = text;
     const char *end = text + bytes;
     int rc = SMOE_OK;
     while (rc == SMOE_OK) {
@@ -210,15 +213,157 @@ static int replace_all(const normalize_step *step, const char *text, size_t byte
         if (!hit) {
             break;
         }
+        uint32_t cp = 0;
+        bool is_one = utf8_decode((const uint8_t *)hit, step->from_bytes, &cp) == step->from_bytes;
+        place->keeps_start &= hit != start || (is_one && step->to_bytes > 0);
         rc = rc ? rc : buf_append(out, step->to, step->to_bytes, err);
         text = hit + step->from_bytes;
     }
     return rc;
 }
 
-int normalize_apply(const normalize_step *step, const char *text, size_t bytes, byte_buf *out,
-                    smoe_error *err) {
-    return step->kind == NORMALIZE_REPLACE
-               ? replace_all(step, text, bytes, out, err)
-               : normalize_form(options_of(step->kind), text, bytes, out, err);
+/* Bytes of the n code points at p. */
+static size_t bytes_of(const char *p, size_t n) {
+    size_t bytes = 0;
+    for (; n > 0; n--) {
+        uint8_t b = (uint8_t)p[bytes];
+        bytes += b < 0x80 ? 1 : b < 0xe0 ? 2 : b < 0xf0 ? 3 : 4;
+    }
+    return bytes;
+}
+
+static int replace_matches(const normalize_step *step, pattern_scan *scan, const char *text,
+                           size_t bytes, normalize_place *place, byte_buf *out, smoe_error *err) {
+    size_t at = 0;    /* the byte ... */
+    size_t class = 0; /* ... of this code point */
+    int rc = SMOE_OK;
+    while (rc == SMOE_OK) {
+        size_t start = 0;
+        size_t end = 0;
+        bool found = false;
+        rc = pattern_scan_next(scan, &start, &end, &found, err);
+        if (rc != SMOE_OK || !found) {
+            break;
+        }
+        size_t gap = bytes_of(text + at, start - class);
+        rc = buf_append(out, text + at, gap, err);
+        rc = rc ? rc : buf_append(out, step->to, step->to_bytes, err);
+        place->keeps_start &= start > 0 || (end <= 1 && step->to_bytes > 0);
+        at += gap + bytes_of(text + at + gap, end - start);
+        class = end;
+    }
+    return rc ? rc : buf_append(out, text + at, bytes - at, err);
+}
+
+static int replace_pattern(const normalize_step *step, const char *text, size_t bytes,
+                           normalize_place *place, byte_buf *out, smoe_error *err) {
+    pattern_scan scan = {0};
+    uint8_t *classes = malloc(bytes + 1);
+    int rc = classes ? pattern_scan_init(&scan, step->pattern, err) : err_no_memory(err, bytes + 1);
+    if (rc == SMOE_OK) {
+        pattern_scan_start(&scan, classes, pattern_classify(step->pattern, text, bytes, classes));
+        rc = replace_matches(step, &scan, text, bytes, place, out, err);
+    }
+    pattern_scan_free(&scan);
+    free(classes);
+    return rc;
+}
+
+static int prepend(const normalize_step *step, const char *text, size_t bytes, byte_buf *out,
+                   smoe_error *err) {
+    int rc = bytes ? buf_append(out, step->to, step->to_bytes, err) : SMOE_OK;
+    return rc ? rc : buf_append(out, text, bytes, err);
+}
+
+static int strip(const normalize_step *step, const char *text, size_t bytes, normalize_place *place,
+                 byte_buf *out, smoe_error *err) {
+    size_t start = 0;
+    size_t end = 0; /* behind the last character that is no space */
+    bool is_leading = true;
+    for (size_t i = 0; i < bytes;) {
+        uint32_t cp = 0;
+        size_t used = utf8_decode((const uint8_t *)text + i, bytes - i, &cp);
+        bool is_space = ucd_is_space(cp);
+        i += used;
+        is_leading &= is_space;
+        start = is_leading ? i : start;
+        end = is_space ? end : i;
+    }
+    start = step->strip_left ? start : 0;
+    end = step->strip_right ? end : bytes;
+    place->keeps_start &= start == 0;
+    return end > start ? buf_append(out, text + start, end - start, err) : SMOE_OK;
+}
+
+static int lowercase(const char *text, size_t bytes, byte_buf *out, smoe_error *err) {
+    int rc = SMOE_OK;
+    for (size_t i = 0; i < bytes && rc == SMOE_OK;) {
+        uint32_t cp = 0;
+        uint32_t low[2];
+        uint8_t encoded[8];
+        size_t n = 0;
+        i += utf8_decode((const uint8_t *)text + i, bytes - i, &cp);
+        size_t n_low = ucd_lower(cp, low);
+        for (size_t k = 0; k < n_low; k++) {
+            n += utf8_encode(low[k], encoded + n);
+        }
+        rc = buf_append(out, encoded, n, err);
+    }
+    return rc;
+}
+
+/* The reference library looks a whole grapheme cluster of up to five bytes up, then its characters,
+ * and takes the shortest entry at its start for all of it. */
+static int apply_map(const charsmap *map, const char *text, size_t bytes, byte_buf *out,
+                     smoe_error *err) {
+    int rc = SMOE_OK;
+    for (size_t i = 0; i < bytes && rc == SMOE_OK;) {
+        const char *to = NULL;
+        size_t cluster = ucd_grapheme(text + i, bytes - i);
+        if (cluster < 6 && charsmap_find(map, text + i, cluster, false, &to)) {
+            rc = buf_append(out, to, strlen(to), err);
+            i += cluster;
+            continue;
+        }
+        for (size_t end = i + cluster; i < end && rc == SMOE_OK;) {
+            size_t used = bytes_of(text + i, 1);
+            bool found = charsmap_find(map, text + i, used, false, &to) > 0;
+            rc =
+                found ? buf_append(out, to, strlen(to), err) : buf_append(out, text + i, used, err);
+            i += used;
+        }
+    }
+    return rc;
+}
+
+/* ---- one step */
+
+void normalize_step_free(normalize_step *step) {
+    pattern_free(step->pattern);
+    charsmap_free(&step->map);
+    trie_free(&step->verbatim);
+    step->pattern = NULL;
+}
+
+int normalize_apply(const normalize_step *step, const char *text, size_t bytes,
+                    normalize_place *place, byte_buf *out, smoe_error *err) {
+    normalize_place whole = {.is_start = true, .is_end = true, .keeps_start = true};
+    place = place ? place : &whole;
+    switch (step->kind) {
+    case NORMALIZE_REPLACE:
+        return step->pattern ? replace_pattern(step, text, bytes, place, out, err)
+                             : replace_text(step, text, bytes, place, out, err);
+    case NORMALIZE_PREPEND:
+        return prepend(step, text, bytes, out, err);
+    case NORMALIZE_STRIP:
+        return strip(step, text, bytes, place, out, err);
+    case NORMALIZE_LOWERCASE:
+        return lowercase(text, bytes, out, err);
+    case NORMALIZE_PRECOMPILED:
+        return apply_map(&step->map, text, bytes, out, err);
+    case NORMALIZE_SENTENCEPIECE:
+        return normalize_sentencepiece(step, text, bytes, place, out, err);
+    default:
+        return normalize_form(options_of(step->kind), text, bytes, out, err);
+    }
 }

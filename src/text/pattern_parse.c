@@ -171,14 +171,22 @@ static int parse_property(parser *p, char letter, cp_set *set) {
     }
     size_t n = (size_t)(end - name);
     uint32_t mask = ucd_category_mask(name, n);
-    if (mask == 0) {
+    int script = mask ? -1 : ucd_script_by_name(name, n);
+    if (mask == 0 && script < 0) {
         return err_set(p->err, SMOE_ERR_UNSUPPORTED, "%s: property \\p{%.*s} is not supported",
                        p->where, (int)(n < 40 ? n : 40), name);
     }
-    cp_set_add_categories(set, mask);
-    if (is_negated) {
-        cp_set_invert(set);
+    cp_set members = {0};
+    if (script >= 0) {
+        cp_set_add_script(&members, script);
+    } else {
+        cp_set_add_categories(&members, mask);
     }
+    if (is_negated) {
+        cp_set_invert(&members);
+    }
+    cp_set_union(set, &members);
+    cp_set_free(&members);
     p->pos = (size_t)(end - p->text) + 1;
     return SMOE_OK;
 }

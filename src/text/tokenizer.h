@@ -1,4 +1,6 @@
-/* Tokenizers: text to ids and back, exactly as the checkpoint's own tokenizer.json says.
+/* Tokenizers: text to ids and back, exactly as the checkpoint's own files say: tokenizer.json as the
+ * reference library reads it, tokenizer.model as SentencePiece does, tiktoken.model, or the tables
+ * of a GGUF file.
  *
  * Immutable once built, so any thread may use it. Opens no files: the container hands over bytes.
  */
@@ -24,13 +26,35 @@ const char *tokenizer_token_bytes(const smoe_tokenizer *t, int32_t id, size_t *n
 int tokenizer_encode(const smoe_tokenizer *t, const char *text, size_t bytes, bool parse_special,
                      int32_t **ids, size_t *n_id, size_t *cap, smoe_error *err);
 
+/* Ids that the model's template for a single text puts before and after it, which encoding leaves to
+ * the caller; in order. At most TOKENIZER_AROUND of each. */
+enum { TOKENIZER_AROUND = 4 };
+typedef struct tokenizer_around {
+    int32_t before[TOKENIZER_AROUND];
+    int32_t after[TOKENIZER_AROUND];
+    size_t n_before, n_after;
+} tokenizer_around;
+const tokenizer_around *tokenizer_template(const smoe_tokenizer *t);
+
+/* The tokenizer in the form that a vault keeps, from any of the forms in assets: settings and flat
+ * tables, quick to build from. *out is the caller's (free). */
+int tokenizer_prepare(text_blob *out, const text_assets *assets, smoe_error *err);
+
 /* Incremental decoding: hands out text only in whole UTF-8 characters. A value type; one for each
- * stream. Never allocates after init. */
+ * stream. Never allocates after init.
+ *
+ * Byte tokens (<0x0A>) become characters as they come. In a run of them that is malformed, each byte
+ * that belongs to no character is one U+FFFD. Only smoe_detokenize, which sees the whole run, can do
+ * as the reference library: there one malformed byte makes every byte of the run a U+FFFD. */
 typedef struct text_stream {
     const smoe_tokenizer *tokenizer;
     bool keep_special;
-    bool at_start;   /* nothing handed out yet */
-    uint8_t held[8]; /* an unfinished character */
+    bool at_start;     /* the next token may be the first of the text */
+    bool has_text;     /* something was handed out, or is held */
+    bool is_malformed; /* the bytes of this run are all U+FFFD */
+    bool holds_byte;   /* what is held came from byte tokens */
+    uint32_t n_strip;  /* characters that the start of the text may still lose */
+    uint8_t held[8];   /* an unfinished character */
     uint8_t n_held;
 } text_stream;
 

@@ -84,6 +84,9 @@ int32_t vocab_find(const vocab *v, const char *bytes, size_t n, bool is_raw) {
 
 int32_t vocab_find_content(const vocab *v, const char *content, size_t bytes) {
     char local[512];
+    if (!v->is_byte_level) {
+        return vocab_find(v, content, bytes, false);
+    }
     char *mapped = bytes <= sizeof local ? local : malloc(bytes);
     if (!mapped) {
         return -1;
@@ -97,32 +100,49 @@ int32_t vocab_find_content(const vocab *v, const char *content, size_t bytes) {
     return id;
 }
 
+/* Makes a token of the last n bytes of the store. */
+static void add_token(vocab *v, uint32_t id, size_t n, bool is_raw, bool is_findable) {
+    vocab_token *t = &v->tokens[id];
+    t->is_raw = is_raw;
+    t->offset = (uint32_t)(v->bytes.bytes - n);
+    t->bytes = (uint32_t)n;
+    t->is_present = true;
+    t->is_findable = is_findable;
+    t->type = TEXT_TOKEN_NORMAL;
+    v->max_token_bytes = n > v->max_token_bytes ? (uint32_t)n : v->max_token_bytes;
+    if (is_findable) {
+        uint32_t slot = first_slot(v, vocab_text(v, id), n, is_raw);
+        while (v->slots[slot]) {
+            slot = (slot + 1) & v->slot_mask;
+        }
+        v->slots[slot] = id + 1;
+    }
+}
+
 int vocab_add(vocab *v, uint32_t id, const char *content, size_t bytes, bool is_findable,
               smoe_error *err) {
-    vocab_token *t = &v->tokens[id];
     size_t offset = v->bytes.bytes;
     /* the content first, to have the room; then the bytes it stands for over it */
     int rc = buf_append(&v->bytes, content, bytes, err);
     if (rc != SMOE_OK) {
         return rc;
     }
-    size_t n = vocab_map_bytes(content, bytes, v->bytes.data + offset);
-    t->is_raw = n == SIZE_MAX;
-    if (t->is_raw) {
+    size_t n = v->is_byte_level ? vocab_map_bytes(content, bytes, v->bytes.data + offset) : bytes;
+    bool is_raw = n == SIZE_MAX;
+    if (is_raw) {
         memcpy(v->bytes.data + offset, content, bytes);
         n = bytes;
     }
     v->bytes.bytes = offset + n;
-    t->offset = (uint32_t)offset;
-    t->bytes = (uint32_t)n;
-    t->is_present = true;
-    v->max_token_bytes = n > v->max_token_bytes ? (uint32_t)n : v->max_token_bytes;
-    if (is_findable) {
-        uint32_t slot = first_slot(v, vocab_text(v, id), n, t->is_raw);
-        while (v->slots[slot]) {
-            slot = (slot + 1) & v->slot_mask;
-        }
-        v->slots[slot] = id + 1;
-    }
+    add_token(v, id, n, is_raw, is_findable);
     return SMOE_OK;
+}
+
+int vocab_add_kept(vocab *v, uint32_t id, const char *bytes, size_t n, bool is_raw,
+                   bool is_findable, smoe_error *err) {
+    int rc = buf_append(&v->bytes, bytes, n, err);
+    if (rc == SMOE_OK) {
+        add_token(v, id, n, is_raw, is_findable);
+    }
+    return rc;
 }

@@ -1,12 +1,14 @@
 /* The tokens of a model: ids to bytes and bytes to ids.
  *
  * tokenizer.json writes byte-level tokens with one printable character for each byte. Here they are
- * kept as the bytes they stand for; tokens with other characters (is_raw) keep their UTF-8.
+ * kept as the bytes they stand for; tokens with other characters (is_raw) keep their UTF-8. Other
+ * vocabularies keep every token as it is written.
  */
 #ifndef SMOE_TEXT_VOCAB_H
 #define SMOE_TEXT_VOCAB_H
 
 #include "base/mem.h"
+#include "text/assets.h"
 
 typedef struct vocab_token {
     uint32_t offset; /* into vocab.bytes */
@@ -15,11 +17,14 @@ typedef struct vocab_token {
     bool is_raw;
     bool is_added;
     bool is_special; /* an added token that is */
+    bool is_findable;
+    uint8_t type; /* text_token_type; what SentencePiece and GGUF files tell apart */
 } vocab_token;
 
 typedef struct vocab {
     vocab_token *tokens; /* [n_id], by id; holes are not present */
     uint32_t n_id;       /* largest id + 1 */
+    bool is_byte_level;  /* set before the first token is added */
     byte_buf bytes;
     uint32_t *slots; /* [slot_mask + 1]: id + 1, 0 when free */
     uint32_t slot_mask;
@@ -33,6 +38,9 @@ void vocab_free(vocab *v);
  * findable; added tokens are here for what they decode to. */
 int vocab_add(vocab *v, uint32_t id, const char *content, size_t bytes, bool is_findable,
               smoe_error *err);
+/* The same for a token as it is kept: its bytes, or with is_raw its UTF-8. */
+int vocab_add_kept(vocab *v, uint32_t id, const char *bytes, size_t n, bool is_raw,
+                   bool is_findable, smoe_error *err);
 /* Id of the findable token that stands for these bytes, -1 when there is none. */
 int32_t vocab_find(const vocab *v, const char *bytes, size_t n, bool is_raw);
 /* Id by content as tokenizer.json writes it. */

@@ -1,7 +1,6 @@
 /* Fuzz target: the input is a whole GGUF file; its header is measured piece by piece and parsed,
- * then described, its text tables filled and its tensors bound. What comes out must lie inside the
- * file.
- */
+ * then described, its text tables filled and its tensors bound. What comes out must lie inside
+ * the file. */
 #include <stdlib.h>
 
 #include "model/gguf_bind.h"
