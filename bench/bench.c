@@ -13,6 +13,7 @@ static const struct {
     {"model", "prefill and decode of a checkpoint and its vaults", bench_model},
     {"codebooks", "derive the value tables of Q4 and Q2 and compare with the built-in ones",
      bench_codebooks},
+    {"grammar", "token masks of grammars and JSON schemas", bench_grammar},
 };
 enum { N_BENCH = sizeof benches / sizeof *benches };
 

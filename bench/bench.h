@@ -8,5 +8,6 @@ typedef int bench_fn(int argc, char **argv);
 bench_fn bench_kernels;   /* bench_kernels.c */
 bench_fn bench_model;     /* bench_model.c */
 bench_fn bench_codebooks; /* bench_codebooks.c */
+bench_fn bench_grammar;   /* bench_grammar.c */
 
 #endif

@@ -1,9 +1,10 @@
 /* Choosing the next token from logits. Owns no model state; one sampler for each generation.
  *
  * The chain, in this order (docs/sampling.md has the sources): logit bias; repetition, frequency
- * and presence penalties; DRY; what is not allowed goes; then with temperature 0 the best. Else temperature, and either
- * mirostat 2, or top-k, typical-p, top-p, min-p and XTC; then a draw. Equal values rank by id, so
- * the result is a function of the logits, the tokens seen and the seed alone.
+ * and presence penalties; DRY; then what is not allowed goes, and with temperature 0 the best is
+ * taken. Else temperature, and either mirostat 2, or top-k, typical-p, top-p, min-p and XTC; then a
+ * draw. Equal values rank by id, so the result is a function of the logits, the tokens seen, what
+ * is allowed and the seed alone.
  */
 #ifndef SMOE_CONDUCTOR_SAMPLER_H
 #define SMOE_CONDUCTOR_SAMPLER_H

@@ -18,11 +18,11 @@
 #define GRAMMAR_REPEAT_MAX  100000u    /* largest count that may be written */
 #define GRAMMAR_RULES       65536u
 #define GRAMMAR_NODES       500000u
-#define GRAMMAR_DEPTH       1000u    /* nesting of nodes */
-#define GRAMMAR_NFA_NODES   4000000u /* of all rules, repetitions written out */
-#define GRAMMAR_STATES      200000u  /* of the compiled form */
+#define GRAMMAR_DEPTH       1000u   /* nesting of nodes */
+#define GRAMMAR_NFA_NODES   500000u /* of all rules, repetitions written out */
+#define GRAMMAR_STATES      200000u /* of the compiled form */
 #define GRAMMAR_TABLE_BYTES (64u << 20)
-#define GRAMMAR_WORK        50000000u /* steps of the subset construction */
+#define GRAMMAR_WORK        10000000u /* steps of the subset construction */
 
 enum grammar_kind {
     GRAMMAR_BYTES,  /* exactly these bytes; none: the empty text */

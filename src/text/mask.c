@@ -117,6 +117,7 @@ struct constraint_run {
     grammar_config *spare[2]; /* [MASK_WIDTH] */
     uint32_t n;
     bool accepts;
+    uint32_t full_node, full_link; /* of the walker: time to drop what is not needed */
 };
 
 int constraint_start(constraint_run **out, const smoe_constraint *c, smoe_error *err) {
@@ -125,6 +126,8 @@ int constraint_start(constraint_run **out, const smoe_constraint *c, smoe_error 
         return err_no_memory(err, sizeof *r);
     }
     memcpy(&r->constraint, &c, sizeof c);
+    r->full_node = WALK_NODES / 2;
+    r->full_link = WALK_LINKS / 2;
     r->config = mem_array(MASK_WIDTH, sizeof *r->config);
     r->spare[0] = mem_array(MASK_WIDTH, sizeof *r->config);
     r->spare[1] = mem_array(MASK_WIDTH, sizeof *r->config);
@@ -185,14 +188,24 @@ static int refuse(const grammar_walker *w, size_t at, size_t n, smoe_error *err)
                          "constraint: byte %zu of %zu does not go on with the grammar", at, n);
 }
 
+/* Makes room when half of what was left the last time is used up, so that it seldom happens however
+ * deep the text is nested. */
+static void collect_when_full(constraint_run *r) {
+    grammar_walker *w = &r->walker;
+    if (w->n_node < r->full_node && w->n_link < r->full_link) {
+        return;
+    }
+    walker_collect(w, r->config, r->n);
+    r->full_node = w->n_node + (WALK_NODES - w->n_node) / 2;
+    r->full_link = w->n_link + (WALK_LINKS - w->n_link) / 2;
+}
+
 int constraint_take_bytes(constraint_run *r, const char *bytes, size_t n, smoe_error *err) {
     grammar_walker *w = &r->walker;
     const grammar_config *from = r->config;
     uint32_t n_from = r->n;
     bool accepts = r->accepts;
-    if (w->n_node > WALK_NODES / 2 || w->n_link > WALK_LINKS / 2) {
-        walker_collect(w, r->config, r->n);
-    }
+    collect_when_full(r);
     uint32_t n_node = w->n_node;
     uint32_t n_link = w->n_link;
     for (size_t i = 0; i < n; i++) {

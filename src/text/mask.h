@@ -2,8 +2,8 @@
  * it answers which tokens may come next.
  *
  * What a state allows by itself is computed once and kept, with the few prefixes that lead out of
- * its rule; what those allow depends on the callers and is kept for each chain of them. A cache of a
- * fixed size holds both; when it is full it starts anew. Results never depend on it.
+ * its rule; what those allow depends on the callers and is kept for each chain of them. A cache of
+ * a fixed size holds both; when it is full it starts anew. Results never depend on it.
  */
 #ifndef SMOE_TEXT_MASK_H
 #define SMOE_TEXT_MASK_H

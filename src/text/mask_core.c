@@ -55,7 +55,7 @@ int mask_split_tokens(smoe_constraint *c, smoe_error *err) {
 
 /* ---- states */
 
-enum { UNKNOWN = UINT32_MAX };
+#define UNKNOWN UINT32_MAX
 
 typedef struct run_finder {
     const grammar_program *p;

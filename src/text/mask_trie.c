@@ -1,5 +1,5 @@
-/* Building the prefix tree; see mask_trie.h: the tokens are sorted, then each adds the nodes that it
- * does not share with the one before it. */
+/* Building the prefix tree; see mask_trie.h: the tokens are sorted, then each adds the nodes that
+ * it does not share with the one before it. */
 #include "text/mask_trie.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Numbers of schemas, exactly: bounds are decimal texts, and a number is compared with them digit by
- * digit, as it is written.
+/* Numbers of schemas, exactly: bounds are decimal texts, and a number is compared with them digit
+ * by digit, as it is written.
  *
  * Whole numbers have at most SCHEMA_INT_DIGITS digits, fractions at most SCHEMA_FRAC_DIGITS; only a
  * number without bounds may have an exponent. So no text can stay in a number for ever, and what is
