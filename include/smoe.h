@@ -81,13 +81,13 @@ typedef struct smoe_info {
     int32_t context_tok;      /* the longest the model was made for */
     char expert_type[16];     /* element or block type of the experts, "mixed" when they differ */
     uint64_t n_param;
-    uint64_t n_param_active; /* used by one token */
-    uint64_t expert_bytes;   /* largest expert record */
-    uint64_t experts_bytes;  /* all experts */
-    uint64_t token_cycle_bytes;    /* of the experts that one token touches */
-    uint64_t smallest_ring_bytes;  /* a token cycle as it lies in the ring, aligned */
-    uint64_t scout_bytes;    /* resident weights */
-    uint64_t kv_token_bytes; /* KV cache for one token, default precision */
+    uint64_t n_param_active;      /* used by one token */
+    uint64_t expert_bytes;        /* largest expert record */
+    uint64_t experts_bytes;       /* all experts */
+    uint64_t token_cycle_bytes;   /* of the experts that one token touches */
+    uint64_t smallest_ring_bytes; /* a token cycle as it lies in the ring, aligned */
+    uint64_t scout_bytes;         /* resident weights */
+    uint64_t kv_token_bytes;      /* KV cache for one token, default precision */
 } smoe_info;
 
 /* Reads headers only. */
@@ -253,7 +253,7 @@ SMOE_API int smoe_constraint_open_gbnf(smoe_constraint **out, const smoe_tokeniz
 SMOE_API int smoe_constraint_open_schema(smoe_constraint **out, const smoe_tokenizer *tokenizer,
                                          const char *text, size_t text_bytes,
                                          smoe_error *err) SMOE_MUST_USE;
-SMOE_API void smoe_constraint_close(smoe_constraint *constraint); /* NULL is allowed */
+SMOE_API void smoe_constraint_close(smoe_constraint *constraint);           /* NULL is allowed */
 SMOE_API uint64_t smoe_constraint_bytes(const smoe_constraint *constraint); /* memory it holds */
 
 /* ------------------------------------------------------------------ what an answer holds */

@@ -3,9 +3,9 @@
 #
 #     scripts/stages.sh [-t SECONDS] STAGE...
 #
-# Each stage prints a header and has a time limit; -t bounds them all together, and a stage for which
-# no time is left, or which the common limit cuts short, is said to be skipped. Logs are in $BUILD/log. Last line: N passed, N failed.
-# Environment: BUILD (build), MAKE (make).
+# Each stage prints a header and has a time limit; -t bounds them all together, and a stage for
+# which no time is left, or which the common limit cuts short, is said to be skipped. Logs are in
+# $BUILD/log. Last line: N passed, N failed. Environment: BUILD (build), MAKE (make).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
@@ -35,6 +35,7 @@ command_of() {
     chunk-1) SMOE_TEST_CHUNK=1 make_in "$BUILD" check ;;
     asan | ubsan | tsan | fuzz-replay) make_in "$BUILD" "$1" ;;
     lint) once make_in "$BUILD" lint ;;
+    style) LINT_WITHOUT=tidy once make_in "$BUILD" lint ;;
     warnings) once warnings ;;
     install) once tests/scripts/install.sh ;;
     *)

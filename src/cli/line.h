@@ -10,8 +10,8 @@ bool line_is_terminal(void);
  * it. */
 void line_open(void);
 void line_close(void);
-/* One line without its newline, malloc'ed; NULL at the end of input. *dropped: Ctrl-C threw the line
- * away, and what is returned is to be freed and forgotten. */
+/* One line without its newline, malloc'ed; NULL at the end of input. *dropped: Ctrl-C threw the
+ * line away, and what is returned is to be freed and forgotten. */
 char *line_read(const char *prompt, bool *dropped);
 
 #endif

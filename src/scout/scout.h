@@ -27,8 +27,8 @@ typedef struct scout {
 
 /* What scout_load takes from the system. */
 uint64_t scout_load_bytes(const source *s);
-/* Reads all resident tensors; a vault's scout is compared with the checksum in the vault on the way.
- * *out is the caller's (scout_free), empty after failure. */
+/* Reads all resident tensors; a vault's scout is compared with the checksum in the vault on the
+ * way. *out is the caller's (scout_free), empty after failure. */
 int scout_load(scout *out, const source *s, smoe_error *err);
 void scout_free(scout *sc);
 

@@ -1,5 +1,6 @@
-/* Merging; see bpe.h. What pieces start and end as is in bpe_symbols.c. Short pieces scan for the lowest rank; long ones keep the candidates in a
- * heap ordered by rank and position and the symbols in a linked list. Both give the same ids. */
+/* Merging; see bpe.h. What pieces start and end as is in bpe_symbols.c. Short pieces scan for the
+ * lowest rank; long ones keep the candidates in a heap ordered by rank and position and the symbols
+ * in a linked list. Both give the same ids. */
 #include "text/bpe.h"
 
 #include <string.h>

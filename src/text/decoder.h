@@ -1,8 +1,8 @@
 /* Decoders: what each token adds to a text.
  *
  * The decoder of a tokenizer.json is a list of steps over lists of texts. Those that act on each
- * token alone are applied once, when the tokenizer is built; the rest is what a stream can do on the
- * way: bytes join to characters, and the start of the text loses a character.
+ * token alone are applied once, when the tokenizer is built; the rest is what a stream can do on
+ * the way: bytes join to characters, and the start of the text loses a character.
  */
 #ifndef SMOE_TEXT_DECODER_H
 #define SMOE_TEXT_DECODER_H
@@ -16,9 +16,8 @@ enum decode_kind { DECODE_REPLACE, DECODE_STRIP, DECODE_METASPACE };
 
 typedef struct decode_step {
     enum decode_kind kind;
-    const char
-        *from; /* REPLACE: a string, when there is no pattern; METASPACE: its symbol; STRIP: a
-                       * character. Borrowed from the tokenizer's arena. */
+    const char *from; /* REPLACE: a string, when there is no pattern; METASPACE: its symbol; STRIP:
+                       * a character. Borrowed from the tokenizer's arena. */
     size_t from_bytes;
     const char *to; /* REPLACE */
     size_t to_bytes;
@@ -54,7 +53,8 @@ typedef struct decoder {
     uint32_t max_bytes; /* of one token */
 } decoder;
 
-/* Fills the tables, once the vocabulary is whole. decoder_free releases it, also after a failure. */
+/* Fills the tables, once the vocabulary is whole. decoder_free releases it, also after a failure.
+ */
 int decoder_prepare(decoder *d, const vocab *v, smoe_error *err);
 void decoder_free(decoder *d);
 

@@ -47,8 +47,8 @@ typedef struct normalize_place {
                        * only ever clear it */
 } normalize_place;
 
-/* Appends the normalised form of text (valid UTF-8) to out. place may be NULL: a whole text. Time is
- * linear in text. */
+/* Appends the normalised form of text (valid UTF-8) to out. place may be NULL: a whole text. Time
+ * is linear in text. */
 int normalize_apply(const normalize_step *step, const char *text, size_t bytes,
                     normalize_place *place, byte_buf *out, smoe_error *err);
 

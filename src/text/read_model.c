@@ -1,5 +1,5 @@
-/* Reads model of a settings document: a BPE or Unigram model with its tables, or with a model_source
- * in their place. Byte-level models are those whose pre-tokenizer is ByteLevel. */
+/* Reads model of a settings document: a BPE or Unigram model with its tables, or with a
+ * model_source in their place. Byte-level models are those whose pre-tokenizer is ByteLevel. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Reads normalizer, pre_tokenizer, decoder and post_processor of a settings document: strict, and
- * everything that is not implemented exactly is refused by its name. Recursion over nested Sequences
- * is bounded by the JSON depth limit.
+ * everything that is not implemented exactly is refused by its name. Recursion over nested
+ * Sequences is bounded by the JSON depth limit.
  */
 #include <stdio.h>
 #include <string.h>

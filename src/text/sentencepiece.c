@@ -3,8 +3,8 @@
  *
  * The reader knows the wire format and the fields that matter, and steps over the others. Symbols
  * that are not made of letters, digits and spaces only are cut out of the text as added tokens, so
- * that text which is not trusted can be kept from becoming them; the other user-defined ones are the
- * model's, as in the library.
+ * that text which is not trusted can be kept from becoming them; the other user-defined ones are
+ * the model's, as in the library.
  */
 #include <stdio.h>
 #include <string.h>

@@ -36,8 +36,8 @@ static int read_template(smoe_tokenizer *t, const text_assets *assets, smoe_erro
     return t->chat_error ? SMOE_OK : err_no_memory(err, sizeof why.text);
 }
 
-/* Texts of special tokens by name: tokenizer_config.json's, else those that the tokenizer's own file
- * names, which t->special already holds. */
+/* Texts of special tokens by name: tokenizer_config.json's, else those that the tokenizer's own
+ * file names, which t->special already holds. */
 static int read_special(smoe_tokenizer *t, const text_assets *assets, smoe_error *err) {
     char label[256];
     struct json_object *own = t->special;

@@ -1,6 +1,6 @@
-/* Tokenizers: text to ids and back, exactly as the checkpoint's own files say: tokenizer.json as the
- * reference library reads it, tokenizer.model as SentencePiece does, tiktoken.model, or the tables
- * of a GGUF file.
+/* Tokenizers: text to ids and back, exactly as the checkpoint's own files say: tokenizer.json as
+ * the reference library reads it, tokenizer.model as SentencePiece does, tiktoken.model, or the
+ * tables of a GGUF file.
  *
  * Immutable once built, so any thread may use it. Opens no files: the container hands over bytes.
  */
@@ -18,16 +18,16 @@ int tokenizer_build(smoe_tokenizer **out, const text_assets *assets, smoe_error 
 int32_t tokenizer_id(const smoe_tokenizer *t, const char *content, size_t bytes);
 /* Whether id is an added token marked special. */
 bool tokenizer_is_special(const smoe_tokenizer *t, int32_t id);
-/* The bytes that a token adds to a text (borrowed, *n of them); NULL for ids without a token and for
- * control tokens, which add none. */
+/* The bytes that a token adds to a text (borrowed, *n of them); NULL for ids without a token and
+ * for control tokens, which add none. */
 const char *tokenizer_token_bytes(const smoe_tokenizer *t, int32_t id, size_t *n);
 
 /* Appends the ids of text to a growing array (*ids, *n_id, *cap; realloc'ed). */
 int tokenizer_encode(const smoe_tokenizer *t, const char *text, size_t bytes, bool parse_special,
                      int32_t **ids, size_t *n_id, size_t *cap, smoe_error *err);
 
-/* Ids that the model's template for a single text puts before and after it, which encoding leaves to
- * the caller; in order. At most TOKENIZER_AROUND of each. */
+/* Ids that the model's template for a single text puts before and after it, which encoding leaves
+ * to the caller; in order. At most TOKENIZER_AROUND of each. */
 enum { TOKENIZER_AROUND = 4 };
 typedef struct tokenizer_around {
     int32_t before[TOKENIZER_AROUND];
@@ -43,9 +43,10 @@ int tokenizer_prepare(text_blob *out, const text_assets *assets, smoe_error *err
 /* Incremental decoding: hands out text only in whole UTF-8 characters. A value type; one for each
  * stream. Never allocates after init.
  *
- * Byte tokens (<0x0A>) become characters as they come. In a run of them that is malformed, each byte
- * that belongs to no character is one U+FFFD. Only smoe_detokenize, which sees the whole run, can do
- * as the reference library: there one malformed byte makes every byte of the run a U+FFFD. */
+ * Byte tokens (<0x0A>) become characters as they come. In a run of them that is malformed, each
+ * byte that belongs to no character is one U+FFFD. Only smoe_detokenize, which sees the whole run,
+ * can do as the reference library: there one malformed byte makes every byte of the run a U+FFFD.
+ */
 typedef struct text_stream {
     const smoe_tokenizer *tokenizer;
     bool keep_special;

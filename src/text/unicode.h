@@ -115,8 +115,8 @@ extern const size_t ucd_n_break_run;
  * with; text is valid UTF-8 and not empty. */
 size_t ucd_grapheme(const char *text, size_t bytes);
 
-/* Writes the lower case of cp to out, which has room for two; returns how many. Full mapping without
- * context, Unicode 17. */
+/* Writes the lower case of cp to out, which has room for two; returns how many. Full mapping
+ * without context, Unicode 17. */
 size_t ucd_lower(uint32_t cp, uint32_t *out);
 
 #endif

@@ -23,8 +23,8 @@ void unigram_free(unigram_model *m);
 
 /* Scratch of one encoding call; zero-initialise. */
 typedef struct unigram_scratch {
-    double
-        so_far; /* SentencePiece: the score that this piece's adds to, which decides how sums round */
+    double so_far; /* SentencePiece: the score that this piece's adds to, which decides how sums
+                      round */
     struct unigram_node *nodes;
     size_t cap_node;
 } unigram_scratch;
