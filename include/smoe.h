@@ -183,7 +183,8 @@ SMOE_API const int32_t *smoe_model_end_ids(const smoe_model *model, size_t *n_id
 
 /* ------------------------------------------------------------------ text */
 
-/* PATH: a vault, a checkpoint folder, or any folder with tokenizer files. */
+/* PATH: a vault, a checkpoint folder, a GGUF file of any architecture, or any folder with tokenizer
+ * files. */
 SMOE_API int smoe_tokenizer_open(smoe_tokenizer **out, const char *path,
                                  smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_tokenizer_close(smoe_tokenizer *tokenizer);

@@ -114,6 +114,8 @@ int source_is_gguf(const char *path, bool *out, smoe_error *err);
 /* Only the text side of a folder, which may hold nothing else. *text must be empty;
  * text_assets_free also after failure. */
 int source_read_text(text_assets *text, const char *dir, smoe_error *err);
+/* The same of a GGUF file, whatever its architecture, with tensors or without. */
+int source_read_gguf_text(text_assets *text, const char *path, smoe_error *err);
 
 static inline const expert_ref *source_expert(const source *s, int32_t moe_index, int32_t expert) {
     return &s->expert[(size_t)moe_index * (size_t)s->n_expert_row + (size_t)expert];
