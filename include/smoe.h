@@ -137,16 +137,24 @@ typedef enum smoe_precision {
 typedef enum smoe_io_choice { SMOE_IO_AUTO, SMOE_IO_URING, SMOE_IO_THREADS } smoe_io_choice;
 typedef enum smoe_switch { SMOE_AUTO, SMOE_ON, SMOE_OFF } smoe_switch;
 
+typedef enum smoe_probe_mode { SMOE_PROBE_AUTO, SMOE_PROBE_REDO, SMOE_PROBE_OFF } smoe_probe_mode;
+
 typedef struct smoe_model_options {
     uint64_t memory_bytes; /* ceiling for the whole process; 0: from what is available now */
     uint64_t ring_bytes;   /* 0: what the ceiling leaves */
     int32_t context_tok;   /* 0: the model's own, at most 4096 */
-    int32_t chunk_tok;     /* prefill chunk; 0: 256 */
+    int32_t chunk_tok;     /* prefill chunk; 0: chosen by the plan */
     int32_t n_thread;      /* 0: one for each core this process may use */
     int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
     smoe_precision precision;
     smoe_io_choice io;
     smoe_switch direct; /* O_DIRECT: auto falls back with a notice, on insists */
+    smoe_switch lookahead; /* read what the next layer's gate would name, in decode; auto: while it
+                              pays, by what is measured */
+    smoe_probe_mode probe; /* measure the drive: once for each drive and file, anew, or never */
+    const char *const *vault_on; /* [n_vault_on]: folders on other drives with copies of the model's
+                                    files (not of the scout's); reads are spread over all drives */
+    size_t n_vault_on;
     bool resident;      /* ring for every expert, all read at open */
     const char *isa;    /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
     smoe_log_fn log;

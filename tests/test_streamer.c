@@ -42,7 +42,10 @@ TEST(streamer_floor_is_one_token_cycle) {
     CHECK_INT(streamer_ring_floor(&fx.source), want);
     CHECK_INT(streamer_ring_full(&fx.source), all);
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source, .ops = &io_thread_ops, .ring_bytes = want - 1};
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
+                              .ops = &io_thread_ops,
+                              .ring_bytes = want - 1};
     CHECK_ERR(streamer_open(&s, &config, &err), SMOE_ERR_MEMORY);
     char text[32];
     snprintf(text, sizeof text, "%llu", (unsigned long long)want);
@@ -60,7 +63,8 @@ static void sweep(const fixture_config *c, const io_ops *ops, smoe_switch direct
     uint64_t ring_bytes[] = {floor_bytes, floor_bytes + 4096, streamer_ring_full(&fx.source)};
     for (int32_t r = 0; r < 3; r++) {
         streamer *s = NULL;
-        streamer_config config = {.source = &fx.source,
+        streamer_config config = {.probe = SMOE_PROBE_OFF,
+                                  .source = &fx.source,
                                   .ops = ops,
                                   .direct = direct,
                                   .ring_bytes = ring_bytes[r],
@@ -416,7 +420,8 @@ TEST(streamer_bets_never_delay_a_demand) {
     make_fixture(&(fixture_config){
         .n_moe = 2, .n_expert = 8, .n_used = 4, .n_ext = 1, .min_bytes = 30000, .align = 4096});
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source,
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
                               .ops = &faulty_ops,
                               .direct = SMOE_OFF,
                               .ring_bytes = streamer_ring_full(&fx.source),
@@ -501,7 +506,8 @@ TEST(streamer_demanded_bet_is_promoted) {
     make_fixture(&(fixture_config){
         .n_moe = 2, .n_expert = 4, .n_used = 2, .n_ext = 1, .min_bytes = 30000, .align = 4096});
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source,
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
                               .ops = &faulty_ops,
                               .direct = SMOE_OFF,
                               .ring_bytes = streamer_ring_full(&fx.source),

@@ -81,11 +81,20 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
         (rc = take_scratch(m, o, err)) != SMOE_OK) {
         return rc;
     }
+    /* With room for every expert each is read once, however; a back end of the caller's own is not
+     * to be judged by the drive. */
+    bool probes = !ops && m->plan.ring_bytes < streamer_ring_full(m->source);
     streamer_config c = {.source = m->source,
                          .ops = ops ? ops : ops_for(o->io),
                          .direct = o->direct,
                          .ring_bytes = m->plan.ring_bytes,
+                         .probe = probes ? o->probe : SMOE_PROBE_OFF,
+                         .copy_dir = o->vault_on,
+                         .n_copy = (int32_t)o->n_vault_on,
                          .log = m->log};
+    if (o->n_vault_on > LIMIT_EXPERTS) {
+        c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
+    }
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
         rc = streamer_preload(m->streamer, err);
@@ -102,6 +111,8 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->reference = o->precision == SMOE_PRECISION_REFERENCE;
     e->kv_type = e->reference ? KV_F32 : KV_F16;
     e->spec_ranks = o->spec_ranks;
+    m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
+    lookahead_init(&m->ahead, o->lookahead);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "conductor/lookahead.h"
 #include "conductor/plan.h"
 #include "layers/exec.h"
 #include "model/source.h"
@@ -21,6 +22,8 @@ struct smoe_model {
     smoe_sampling sampling; /* the checkpoint's defaults */
     float *inv_freq;        /* what exec.inv_freq points into */
     log_sink log;
+    lookahead ahead;
+    bool is_resident;  /* the ring has room for every expert */
     bool session_open; /* the plan has room for one */
     /* counters that are not the streamer's */
     uint64_t prefill_tok, decode_tok;

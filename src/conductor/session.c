@@ -142,6 +142,7 @@ static void stop_watch(smoe_session *s, const stopwatch *w, bool decode) {
         m->decode_ns += ns;
         m->decode_tok += tok;
         m->decode_drive_bytes += st.drive_bytes - w->drive_bytes;
+        lookahead_adjust(m);
     } else {
         m->prefill_ns += ns;
         m->prefill_tok += tok;
