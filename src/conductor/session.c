@@ -112,6 +112,7 @@ static int extend(smoe_session *s, const int32_t *ids, int32_t n, smoe_error *er
         sc->kv[i] = &s->kv;
     }
     batch b = {n, ids, sc->pos, sc->kv};
+    resize_under_pressure(m);
     int rc = forward_layers(m, &b, &s->cancelled, err);
     if (rc == SMOE_OK) {
         memcpy(s->ids + s->n_id, ids, (size_t)n * sizeof *ids);
