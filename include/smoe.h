@@ -137,18 +137,26 @@ typedef enum smoe_precision {
 typedef enum smoe_io_choice { SMOE_IO_AUTO, SMOE_IO_URING, SMOE_IO_THREADS } smoe_io_choice;
 typedef enum smoe_switch { SMOE_AUTO, SMOE_ON, SMOE_OFF } smoe_switch;
 
+typedef enum smoe_probe_mode { SMOE_PROBE_AUTO, SMOE_PROBE_REDO, SMOE_PROBE_OFF } smoe_probe_mode;
+
 typedef struct smoe_model_options {
     uint64_t memory_bytes; /* ceiling for the whole process; 0: from what is available now */
     uint64_t ring_bytes;   /* 0: what the ceiling leaves */
     int32_t context_tok;   /* 0: the model's own, at most 4096 */
-    int32_t chunk_tok;     /* prefill chunk; 0: 256 */
+    int32_t chunk_tok;     /* prefill chunk; 0: chosen by the plan */
     int32_t n_thread;      /* 0: one for each core this process may use */
     int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
     smoe_precision precision;
     smoe_io_choice io;
-    smoe_switch direct; /* O_DIRECT: auto falls back with a notice, on insists */
-    bool resident;      /* ring for every expert, all read at open */
-    const char *isa;    /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
+    smoe_switch direct;    /* O_DIRECT: auto falls back with a notice, on insists */
+    smoe_switch lookahead; /* read what the next layer's gate would name, in decode; auto: while it
+                              pays, by what is measured */
+    smoe_probe_mode probe; /* measure the drive: once for each drive and file, anew, or never */
+    const char *const *vault_on; /* [n_vault_on]: folders on other drives with copies of the model's
+                                    files (not of the scout's); reads are spread over all drives */
+    size_t n_vault_on;
+    bool resident;   /* ring for every expert, all read at open */
+    const char *isa; /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
     smoe_log_fn log;
     void *log_user;
 } smoe_model_options;
@@ -175,6 +183,12 @@ SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_mode
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
 SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
+/* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that is
+ * computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest. The
+ * ring also follows a falling cgroup limit and memory pressure by itself, with a notice, and grows
+ * back up to the ceiling. */
+SMOE_API int smoe_model_set_memory(smoe_model *model, uint64_t memory_bytes,
+                                   smoe_error *err) SMOE_MUST_USE;
 SMOE_API const smoe_info *smoe_model_info(const smoe_model *model);
 /* Borrowed; NULL when the checkpoint has no tokenizer. */
 SMOE_API const smoe_tokenizer *smoe_model_tokenizer(const smoe_model *model);
@@ -424,6 +438,7 @@ SMOE_API int smoe_generate(smoe_session *session, const int32_t *prompt, size_t 
 
 /* Since open or the last reset. Each expert use is counted in exactly one of hits, in-flight hits
  * and misses: uses = hits + inflight_hits + misses. A use is one expert in one chunk or token. */
+enum { SMOE_STAT_SLOTS = 28, SMOE_STAT_DRIVES = 8 };
 typedef struct smoe_stats {
     uint64_t prefill_tok, decode_tok;
     uint64_t prefill_ns, decode_ns;
@@ -431,14 +446,28 @@ typedef struct smoe_stats {
     uint64_t decode_drive_bytes; /* of which while decoding */
     uint64_t n_read;
     uint64_t uses, hits, inflight_hits, misses;
-    uint64_t spec_reads, spec_used;
+    uint64_t spec_reads, spec_used;   /* experts read ahead in decode; of which demanded later */
+    uint64_t sweep_reads, sweep_used; /* the same in prefill */
+    uint64_t guessed, guessed_right;  /* experts that lookahead guessed in decode; of which named */
+    uint64_t guess_named;             /* all that the gates named where there was a guess */
+    bool lookahead_on;                /* now; lookahead_switches counts its changes */
+    uint64_t lookahead_switches;
     uint64_t evictions;
     uint64_t read_retries;
     uint64_t wait_ns;            /* the forward pass stood still for the drive */
+    uint64_t wait_ahead_ns;      /* of which only for what had been begun ahead */
     uint64_t drive_busy_ns;      /* at least one read was in flight */
     uint64_t work_ns;            /* prefill_ns + decode_ns */
     uint64_t peak_process_bytes; /* VmHWM */
     uint64_t ceiling_bytes;
+    uint64_t ring_bytes; /* now */
+    uint64_t n_resize;   /* times the ring changed its size */
+    /* Powers of two: slot i counts values from 2^(i-1) below 2^i, slot 0 zeros. */
+    uint64_t read_us[SMOE_STAT_SLOTS];  /* reads by their time from submission on */
+    uint64_t read_kib[SMOE_STAT_SLOTS]; /* reads by size */
+    double probed_bytes_per_s;          /* what the drive can do; 0: not measured */
+    int32_t n_drive;
+    uint64_t drive_bytes_of[SMOE_STAT_DRIVES];
     char io_backend[16];
     char isa[16];
     bool direct;
