@@ -209,6 +209,11 @@ SMOE_API size_t smoe_tokenizer_size(const smoe_tokenizer *tokenizer); /* largest
 SMOE_API int smoe_tokenize(const smoe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                            bool parse_special, int32_t **ids, size_t *n_id,
                            smoe_error *err) SMOE_MUST_USE;
+/* The same for a text that the model is to continue: the ids that its tokenizer puts before every
+ * text come first, unless the text itself, with parse_special, begins with them. */
+SMOE_API int smoe_tokenize_prompt(const smoe_tokenizer *tokenizer, const char *text,
+                                  size_t text_bytes, bool parse_special, int32_t **ids,
+                                  size_t *n_id, smoe_error *err) SMOE_MUST_USE;
 /* The raw text of ids; *text is NUL-terminated and the caller's (smoe_free). Control tokens are
  * left out unless keep_special. Malformed sequences become U+FFFD. */
 SMOE_API int smoe_detokenize(const smoe_tokenizer *tokenizer, const int32_t *ids, size_t n_id,

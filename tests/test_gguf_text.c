@@ -98,3 +98,56 @@ TEST(gguf_tokenizer_needs_no_known_architecture) {
     CHECK_TEXT(out[0], out[1]);
     CHECK(strlen(out[0]) > 10);
 }
+
+/* ---- tokens before every text */
+
+/* Writes ok.gguf with another value of add_bos_token. */
+static const char *with_add_bos(const char *name, bool add_bos) {
+    static const char key[] = "tokenizer.ggml.add_bos_token";
+    size_t bytes;
+    char *data = test_read_file(test_data("bad/ok.gguf"), &bytes);
+    char *at = memmem(data, bytes, key, strlen(key));
+    CHECK(at && at[strlen(key)] == 7 && at[strlen(key) + 4] == 0);
+    at[strlen(key) + 4] = add_bos;
+    test_write_file(test_path(name), data, bytes);
+    free(data);
+    return test_path(name);
+}
+
+TEST(gguf_run_begins_a_prompt_as_the_file_says) {
+    char no[200], yes[200];
+    snprintf(no, sizeof no, "%s", with_add_bos("no.gguf", false));
+    snprintf(yes, sizeof yes, "%s", with_add_bos("yes.gguf", true));
+    test_run r = test_smoe("run", no, "-p", "a", "-n", "1", "--json", NULL);
+    CHECK_INT(r.status, 0);
+    CHECK(!strstr(r.out, "\"prompt_ids\": [ 269"));
+    CHECK_HAS(r.out, "\"prompt_ids\": [");
+    r = test_smoe("run", yes, "-p", "a", "-n", "1", "--json", NULL);
+    CHECK_INT(r.status, 0);
+    CHECK_HAS(r.out, "\"prompt_ids\": [ 269,");
+    /* ids that are given are the whole prompt, and tokenize shows what a text alone becomes */
+    r = test_smoe("run", yes, "--ids", "5", "-n", "1", "--json", NULL);
+    CHECK_HAS(r.out, "\"prompt_ids\": [ 5 ]");
+    r = test_smoe("tokenize", yes, "-p", "a", NULL);
+    CHECK(strncmp(r.out, "269", 3) != 0);
+}
+
+TEST(gguf_prompt_has_one_begin_token) {
+    smoe_tokenizer *t;
+    int32_t *ids;
+    size_t n, m;
+    CHECK_OK(smoe_tokenizer_open(&t, with_add_bos("yes.gguf", true), &err));
+    char *bos;
+    CHECK_OK(smoe_detokenize(t, (int32_t[]){269}, 1, true, &bos, &m, &err));
+    CHECK_OK(smoe_tokenize_prompt(t, bos, m, true, &ids, &n, &err));
+    CHECK(n == 1 && ids[0] == 269);
+    smoe_free(ids);
+    CHECK_OK(smoe_tokenize_prompt(t, bos, m, false, &ids, &n, &err));
+    CHECK(n > 2 && ids[0] == 269 && ids[1] != 269);
+    smoe_free(ids);
+    CHECK_OK(smoe_tokenize_prompt(t, "", 0, false, &ids, &n, &err));
+    CHECK(n == 1 && ids[0] == 269);
+    smoe_free(ids);
+    smoe_free(bos);
+    smoe_tokenizer_close(t);
+}
