@@ -1,8 +1,10 @@
 /* GGUF files: the reader, split models, every malformed file by its verdict, models against their
  * makers' logits, and vaults made from them. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "bad_cases.h"
 #include "formats/gguf.h"
@@ -239,6 +241,12 @@ TEST_LIMIT(gguf_tales_28m_q4_k_m_perplexity, 180) {
     check_perplexity(test_vectors(tales_28m), test_vectors("models/tales-28m"), 12, 31.2377);
 }
 
+/* In three files, opened at the second. */
+TEST_LIMIT(gguf_tales_8m_q8_0_split_perplexity, 180) {
+    check_perplexity(test_vectors("vectors/gguf/tales/split/tales-8m-Q8_0-00002-of-00003.gguf"),
+                     test_model("tales-8m"), 24, 26.5726);
+}
+
 /* ---- forms of one model */
 
 static float *logits_of(const char *path, smoe_precision precision, size_t *n) {
@@ -341,6 +349,62 @@ TEST(gguf_slices_that_share_a_page_are_read_once) {
     streamer_close(st);
     source_close(s);
     check_same_logits(path, vault_of(path, "m.smoe", NULL));
+}
+
+/* Marks the first bytes of an expert's slice of a stacked tensor of the file at path. */
+static void mark_slice(const char *path, const tensor *t, int32_t expert, uint64_t mark) {
+    int fd = open(path, O_RDWR);
+    uint64_t slice_bytes = t->bytes / (uint64_t)t->shape[0];
+    off_t at = (off_t)(t->offset + (uint64_t)expert * slice_bytes);
+    CHECK(fd >= 0 && pwrite(fd, &mark, sizeof mark, at) == sizeof mark && close(fd) == 0);
+}
+
+static void mark_expert(const char *path, int32_t expert) {
+    static const char *const names[] = {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight",
+                                        "blk.0.ffn_down_exps.weight"};
+    gguf_header h;
+    tensor_table table = {0};
+    arena names_arena = {0};
+    file_set files = {0};
+    CHECK_OK(gguf_open(&h, &table, &names_arena, &files, path, &err));
+    for (uint64_t p = 0; p < PART_COUNT; p++) {
+        const tensor *t = tensor_table_find(&table, names[p]);
+        CHECK(t && t->bytes > UINT32_MAX && t->offset + t->bytes > (p + 1) << 32);
+        mark_slice(path, t, expert, 0xab5eed0000000000u + p);
+    }
+    gguf_header_free(&h);
+    tensor_table_free(&table);
+    arena_free(&names_arena);
+    file_set_close(&files);
+}
+
+/* Tensors of more than 4 GiB each: their last expert is found, read and weighed. */
+TEST(gguf_of_more_than_4_gib) {
+    enum { EXPERTS = 520, EXPERT_BYTES = 3 * 2048 * 1024 * 4 };
+    tiny_gguf shape = {
+        .d_model = 1024, .width = 2048, .n_layer = 1, .n_expert = EXPERTS, .sparse = true};
+    const char *path = tiny_gguf_make("m.gguf", &shape);
+    source *s;
+    streamer *st;
+    streamer_item item;
+    int32_t n, last = EXPERTS - 1;
+    mark_expert(path, last);
+    CHECK_OK(source_open(&s, path, &err));
+    CHECK(source_experts_bytes(s) == (uint64_t)EXPERTS * EXPERT_BYTES);
+    CHECK(source_token_cycle_bytes(s) == 2ull * EXPERT_BYTES);
+    streamer_config config = {.source = s, .ring_bytes = streamer_ring_floor(s)};
+    CHECK_OK(streamer_open(&st, &config, &err));
+    streamer_demand(st, 0, &last, 1);
+    CHECK_OK(streamer_next(st, &item, 1, &n, &err));
+    CHECK_INT(n, 1);
+    for (uint64_t p = 0; p < PART_COUNT; p++) {
+        uint64_t mark = 0;
+        memcpy(&mark, item.part[p], sizeof mark);
+        CHECK(mark == 0xab5eed0000000000u + p);
+    }
+    streamer_release(st, &item);
+    streamer_close(st);
+    source_close(s);
 }
 
 TEST(gguf_tensors_that_nothing_asks_for_are_refused) {
@@ -457,9 +521,31 @@ TEST(gguf_tokenizer_survives_in_a_vault) {
     source_close(v);
 }
 
-TEST(gguf_tales_and_their_vaults_give_the_same_bits) {
-    const char *path = test_vectors(tales_28m);
+TEST(gguf_fixtures_and_their_vaults_give_the_same_bits) {
+    static const char *const names[] = {"bad/ok.gguf", "gguf/qwen2_moe.gguf", "gguf/mixtral.gguf",
+                                        "gguf/olmoe.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1200], name[32];
+        snprintf(path, sizeof path, "%s", test_data(names[i]));
+        snprintf(name, sizeof name, "%zu.smoe", i);
+        check_same_logits(path, vault_of(path, name, NULL));
+    }
+}
+
+TEST(gguf_qwen3_moe_and_its_vault_give_the_same_bits) {
+    const char *path = test_vectors("vectors/gguf/qwen3_moe.gguf");
     check_same_logits(path, vault_of(path, "m.smoe", NULL));
+}
+
+TEST(gguf_tales_and_their_vaults_give_the_same_bits) {
+    static const char *const names[] = {
+        tales_8m, tales_28m, "vectors/gguf/tales/split/tales-8m-Q8_0-00003-of-00003.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1200], name[32];
+        snprintf(path, sizeof path, "%s", test_vectors(names[i]));
+        snprintf(name, sizeof name, "%zu.smoe", i);
+        check_same_logits(path, vault_of(path, name, NULL));
+    }
 }
 
 /* ---- what a file holds, for people */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/mem.h"
@@ -343,10 +344,14 @@ const char *tiny_gguf_make(const char *name, const tiny_gguf *shape) {
     put_u64(f, KEYS);
     put_keys(f, &b->c);
     put_directory(f, b);
-    for (int32_t i = 0; i < b->n; i++) {
+    pad(f, b->c.alignment);
+    const item *last = &b->item[b->n - 1];
+    off_t end = ftell(f) + (off_t)(last->offset + item_bytes(last));
+    for (int32_t i = 0; !shape->sparse && i < b->n; i++) {
         pad(f, b->c.alignment);
         put_data(f, &b->item[i]);
     }
+    CHECK(fflush(f) == 0 && ftruncate(fileno(f), end) == 0);
     CHECK(fclose(f) == 0);
     free(b);
     return path;

@@ -24,6 +24,7 @@ typedef struct tiny_gguf {
     int32_t n_layer, n_dense, n_expert; /* 0: 3, 0, 4 */
     int32_t n_shared;
     int32_t alignment;      /* 0: 32 */
+    bool sparse;            /* all zeros, written as a hole */
     const char *bad_tensor; /* this one is called "blk.0.nosuch.weight" */
 } tiny_gguf;
 
