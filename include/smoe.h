@@ -218,7 +218,8 @@ SMOE_API const int32_t *smoe_model_end_ids(const smoe_model *model, size_t *n_id
 
 /* ------------------------------------------------------------------ text */
 
-/* PATH: a vault, a checkpoint folder, or any folder with tokenizer files. */
+/* PATH: a vault, a checkpoint folder, a GGUF file of any architecture, or any folder with tokenizer
+ * files. */
 SMOE_API int smoe_tokenizer_open(smoe_tokenizer **out, const char *path,
                                  smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_tokenizer_close(smoe_tokenizer *tokenizer);
@@ -229,6 +230,11 @@ SMOE_API size_t smoe_tokenizer_size(const smoe_tokenizer *tokenizer); /* largest
 SMOE_API int smoe_tokenize(const smoe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                            bool parse_special, int32_t **ids, size_t *n_id,
                            smoe_error *err) SMOE_MUST_USE;
+/* The same for a text that the model is to continue: the ids that its tokenizer puts before every
+ * text come first, unless the text itself, with parse_special, begins with them. */
+SMOE_API int smoe_tokenize_prompt(const smoe_tokenizer *tokenizer, const char *text,
+                                  size_t text_bytes, bool parse_special, int32_t **ids,
+                                  size_t *n_id, smoe_error *err) SMOE_MUST_USE;
 /* The raw text of ids; *text is NUL-terminated and the caller's (smoe_free). Control tokens are
  * left out unless keep_special. Malformed sequences become U+FFFD. */
 SMOE_API int smoe_detokenize(const smoe_tokenizer *tokenizer, const int32_t *ids, size_t n_id,

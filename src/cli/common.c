@@ -335,11 +335,12 @@ int read_input(const char *path, char **text, size_t *bytes, smoe_error *err) {
 }
 
 int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
-                   int32_t **ids, size_t *n_id, smoe_error *err) {
+                   bool is_prompt, int32_t **ids, size_t *n_id, smoe_error *err) {
     smoe_tokenizer *t;
     int rc = smoe_tokenizer_open(&t, model_path, err);
     if (rc == SMOE_OK) {
-        rc = smoe_tokenize(t, text, bytes, special, ids, n_id, err);
+        rc = is_prompt ? smoe_tokenize_prompt(t, text, bytes, special, ids, n_id, err)
+                       : smoe_tokenize(t, text, bytes, special, ids, n_id, err);
         smoe_tokenizer_close(t);
     }
     return rc;

@@ -52,9 +52,10 @@ void print_json(struct json_object *o);
  */
 int read_input(const char *path, char **text, size_t *bytes, smoe_error *err);
 /* Tokenises before the model is opened, so that what a long text takes is part of the process that
- * the memory plan measures. *ids is the caller's (smoe_free). */
+ * the memory plan measures: smoe_tokenize, or smoe_tokenize_prompt. *ids is the caller's
+ * (smoe_free). */
 int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
-                   int32_t **ids, size_t *n_id, smoe_error *err);
+                   bool is_prompt, int32_t **ids, size_t *n_id, smoe_error *err);
 /* Whole numbers separated by spaces, commas, brackets or newlines; *ids is malloc'ed. */
 int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,
               smoe_error *err);

@@ -94,6 +94,8 @@ int queue_open(queue *q, const queue_config *config, smoe_error *err);
 void queue_close(queue *q);
 uint64_t queue_held_bytes(const queue *q);
 
+_Static_assert(IO_ALIGN_BYTES == EXTENT_PAGE_BYTES, "extents are merged by pages");
+
 /* Bytes an extent takes in a block, and where in the block each extent's cover starts. */
 static inline uint64_t extent_cover_start(const extent *e) {
     return e->offset / IO_ALIGN_BYTES * IO_ALIGN_BYTES;
