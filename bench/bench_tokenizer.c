@@ -164,9 +164,9 @@ static int bench_defaults(const smoe_tokenizer *t, smoe_error *err) {
     int rc = bench_files(t, "stories", (const char *const[3]){stories}, err);
     rc = rc ? rc : bench_files(t, "documents", (const char *const[3]){"docs/*.md", "*.md"}, err);
     return rc ? rc
-              : bench_files(
-                    t, "sources",
-                    (const char *const[3]){"src/*/[!u]*.c", "src/*/*.h", "tests/*.[ch]"}, err);
+              : bench_files(t, "sources",
+                            (const char *const[3]){"src/*/[!u]*.c", "src/*/*.h", "tests/*.[ch]"},
+                            err);
 }
 
 static const char *default_tokenizer(void) {

@@ -11,7 +11,11 @@ set -eu
 cd "$(dirname "$0")/.."
 strings=${1:-100000}
 seed=${2:-1}
-[ $# -gt 2 ] && shift 2 || set -- qwen3 gptoss deepseek_v3 llama3 llama2 gemma3
+if [ $# -gt 2 ]; then
+    shift 2
+else
+    set -- qwen3 gptoss deepseek_v3 llama3 llama2 gemma3
+fi
 cache=${SMOE_CACHE:-.cache}
 smoe=${SMOE_BIN:-build/smoe}
 version=0.6.0
