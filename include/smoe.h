@@ -124,6 +124,27 @@ SMOE_API int smoe_sculpt(const char *checkpoint_path, const char *vault_path,
 SMOE_API int smoe_verify(const char *vault_path, smoe_progress_fn progress, void *user,
                          smoe_error *err) SMOE_MUST_USE;
 
+/* ------------------------------------------------------------------ synthetic models */
+
+typedef struct smoe_synth_options {
+    const char *shape; /* "qwen3-30b-a3b", …; the error for an unknown one lists them */
+    const char *type;  /* of the experts: "q4_k", "q8_0", …; NULL: q4_k */
+    bool uniform;      /* routing near-uniform instead of skewed */
+    uint64_t seed;
+    int32_t n_layer;  /* 0: as many as the shape has */
+    int32_t n_thread; /* 0: one for each core */
+    bool overwrite;   /* replace a file of that name */
+    smoe_progress_fn progress;
+    smoe_log_fn log;
+    void *user; /* handed to both callbacks */
+} smoe_synth_options;
+
+/* Writes a GGUF file of a published model's exact shape with random weights, to measure with; see
+ * docs/synth.md. The same options give the same bytes. path ends in .gguf and exists only when
+ * complete; after failure nothing is left. */
+SMOE_API int smoe_synth(const char *path, const smoe_synth_options *options,
+                        smoe_error *err) SMOE_MUST_USE;
+
 /* ------------------------------------------------------------------ models */
 
 typedef struct smoe_model smoe_model;
