@@ -134,6 +134,65 @@ TEST(gguf_fixture_olmoe) {
     check_fixture("olmoe");
 }
 
+/* olmoe.gguf with attention.clamp_kqv, and a key that keeps what follows aligned. */
+static const char *clipped_gguf(float clip) {
+    static const char key[] = "olmoe.attention.clamp_kqv";
+    size_t bytes, n = strlen(key);
+    char *data = test_read_file(test_data("gguf/olmoe.gguf"), &bytes);
+    char *out = calloc(1, bytes + 64), *at = out + 24;
+    CHECK(out && n == 25);
+    memcpy(out, data, 24);
+    out[16] = (char)(out[16] + 2); /* the number of keys */
+    at[0] = (char)n;
+    memcpy(at + 8, key, n);
+    at[8 + n] = 6;
+    memcpy(at + 12 + n, &clip, sizeof clip);
+    at += 16 + n;
+    at[0] = 1;
+    memcpy(at + 8, "x\10\0\0\0\2\0\0\0\0\0\0\0xx", 15);
+    memcpy(out + 24 + 64, data + 24, bytes - 24);
+    test_write_file(test_path("clip.gguf"), out, bytes + 64);
+    free(data);
+    free(out);
+    return test_path("clip.gguf");
+}
+
+/* The folder of the olmoe fixture with clip_qkv in its configuration. */
+static const char *clipped_folder(const char *clip_qkv) {
+    size_t bytes;
+    char from[1200], to[1200];
+    CHECK(mkdir(test_path("clip"), 0777) == 0);
+    snprintf(from, sizeof from, "%s", test_data("fixtures/olmoe/model.safetensors"));
+    char *data = test_read_file(from, &bytes);
+    test_write_file(test_path("clip/model.safetensors"), data, bytes);
+    free(data);
+    data = test_read_file(test_data("fixtures/olmoe/config.json"), &bytes);
+    char *at = memmem(data, bytes, "\"clip_qkv\": null", 16);
+    CHECK(at);
+    int n = snprintf(to, sizeof to, "%.*s\"clip_qkv\": %s%.*s", (int)(at - data), data, clip_qkv,
+                     (int)(bytes - 16 - (size_t)(at - data)), at + 16);
+    test_write_file(test_path("clip/config.json"), to, (size_t)n);
+    free(data);
+    return test_path("clip");
+}
+
+/* Queries, keys and values are clipped behind their norms. The logits are of an implementation in
+ * float64 by itself, which gives those of the fixture, unclipped, within 3e-7. */
+TEST(olmoe_clips_queries_keys_and_values) {
+    char expected[1200], file[1200];
+    snprintf(expected, sizeof expected, "%s",
+             test_data("fixtures/olmoe_clip/expected.safetensors"));
+    snprintf(file, sizeof file, "%s", clipped_gguf(0.75f));
+    check_logits(file, expected, "input_ids", "logits", 1e-5);
+    check_logits(clipped_folder("0.75"), expected, "input_ids", "logits", 1e-5);
+    source *s;
+    CHECK_OK(source_open(&s, file, &err));
+    CHECK_NEAR(s->spec.layer[2].attn.clip, 0.75, 0);
+    source_close(s);
+    CHECK_ERR(source_open(&s, clipped_gguf(-1), &err), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "olmoe.attention.clamp_kqv must be >= 0");
+}
+
 /* ---- models as published: quantised, in one file or several */
 
 /* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says
@@ -293,6 +352,42 @@ TEST(gguf_deepseek_computes_what_its_folder_does) {
     free(y);
 }
 
+static const char *vault_of(const char *path, const char *name, const char *quant);
+
+/* What llama3's scaling makes of the frequencies 1, 0.1, 0.01 and 0.001, as a converter stores it. */
+TEST(gguf_rope_divisors_are_llama3_scaling) {
+    double wavelength = 2 * M_PI / 0.1, smooth = (64 / wavelength - 1) / (4 - 1);
+    float divisors[] = {1, (float)(1 / ((1 - smooth) / 8 + smooth)), 8, 8};
+    tiny_gguf shape = {.divisors = divisors,
+                       .rope = "{\"rope_type\": \"llama3\", \"factor\": 8, "
+                               "\"low_freq_factor\": 1, \"high_freq_factor\": 4, "
+                               "\"original_max_position_embeddings\": 64}"};
+    size_t n, m;
+    const char *file = tiny_gguf_make("m.gguf", &shape);
+    float *x = logits_of(tiny_gguf_make_folder("folder", &shape), SMOE_PRECISION_REFERENCE, &n);
+    float *y = logits_of(file, SMOE_PRECISION_REFERENCE, &m);
+    shape.divisors = NULL;
+    float *plain = logits_of(tiny_gguf_make("p.gguf", &shape), SMOE_PRECISION_REFERENCE, &m);
+    double far = 0;
+    CHECK_INT(n, m);
+    for (size_t i = 0; i < n; i++) {
+        CHECK_NEAR(y[i], x[i], 1e-5);
+        far = fmax(far, fabs((double)plain[i] - (double)x[i]));
+    }
+    CHECK(far > 1e-3);
+    free(x);
+    free(y);
+    free(plain);
+    check_same_logits(file, vault_of(file, "m.smoe", NULL));
+    /* values that no frequency can be divided by */
+    divisors[2] = 0;
+    shape.divisors = divisors;
+    smoe_model *model;
+    CHECK_ERR(smoe_model_open(&model, tiny_gguf_make("bad.gguf", &shape), NULL, &err),
+              SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "tensor rope_freqs.weight holds 0");
+}
+
 TEST(gguf_expert_forms_are_one_model) {
     tiny_gguf shape = {.n_shared = 1, .alignment = 8};
     const char *stacked = tiny_gguf_make("stacked.gguf", &shape);
@@ -301,8 +396,6 @@ TEST(gguf_expert_forms_are_one_model) {
     shape.form = TINY_SINGLE;
     check_same_logits(stacked, tiny_gguf_make("single.gguf", &shape));
 }
-
-static const char *vault_of(const char *path, const char *name, const char *quant);
 
 static int32_t extents_of(const char *path) {
     source *s;

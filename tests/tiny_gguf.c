@@ -125,6 +125,9 @@ static void list_tensors(builder *b) {
     add(b, "token_embd.weight", "model.embed_tokens.weight", TINY_VOCAB, d, type);
     add(b, "output_norm.weight", "model.norm.weight", 0, d, DT_F32);
     add(b, "output.weight", "lm_head.weight", TINY_VOCAB, d, type);
+    if (b->c.divisors && b->c.form != TINY_SINGLE) {
+        add(b, "rope_freqs.weight", "", 0, HEAD_DIM / 2, DT_F32);
+    }
     for (int32_t i = 0; i < b->c.n_layer; i++) {
         add_layer(b, i, "attn_norm", "input_layernorm", 0, d, DT_F32);
         add_layer(b, i, "attn_q", "self_attn.q_proj", HEADS * HEAD_DIM, d, type)->is_permuted =
@@ -318,7 +321,11 @@ static void pad(FILE *f, int32_t alignment) {
     }
 }
 
-static void put_data(FILE *f, const item *t) {
+static void put_data(FILE *f, const builder *b, const item *t) {
+    if (t->origin[0][0] == '\0') {
+        put(f, b->c.divisors, (size_t)t->n_col * sizeof *b->c.divisors);
+        return;
+    }
     float *x = malloc((size_t)t->n_col * sizeof *x);
     uint64_t row_bytes = dtype_row_bytes(t->type, (uint64_t)t->n_col);
     uint8_t *row = malloc((size_t)row_bytes);
@@ -349,7 +356,7 @@ const char *tiny_gguf_make(const char *name, const tiny_gguf *shape) {
     off_t end = ftell(f) + (off_t)(last->offset + item_bytes(last));
     for (int32_t i = 0; !shape->sparse && i < b->n; i++) {
         pad(f, b->c.alignment);
-        put_data(f, &b->item[i]);
+        put_data(f, b, &b->item[i]);
     }
     CHECK(fflush(f) == 0 && ftruncate(fileno(f), end) == 0);
     CHECK(fclose(f) == 0);
@@ -368,9 +375,9 @@ static void write_config(const tiny_gguf *c, const char *path) {
                      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": %d, "
                      "\"intermediate_size\": %d, \"n_shared_experts\": %d, "
                      "\"first_k_dense_replace\": %d, \"rms_norm_eps\": 1e-6, "
-                     "\"max_position_embeddings\": 256}",
+                     "\"max_position_embeddings\": 256, \"rope_scaling\": %s}",
                      c->d_model, TINY_VOCAB, c->n_layer, HEADS, KV_HEADS, HEAD_DIM, c->n_expert,
-                     c->width, 2 * c->width, c->n_shared, c->n_dense);
+                     c->width, 2 * c->width, c->n_shared, c->n_dense, c->rope ? c->rope : "null");
     test_write_file(path, text, (size_t)n);
 }
 

@@ -15,6 +15,7 @@ static const char *const role_tensor[ROLE_COUNT] = {
     [ROLE_EMBED] = "token_embd.weight",
     [ROLE_OUT_NORM] = "output_norm.weight",
     [ROLE_HEAD] = "output.weight",
+    [ROLE_ROPE_DIVISORS] = "rope_freqs.weight",
     [ROLE_ATTN_NORM] = "attn_norm.weight",
     [ROLE_ATTN_Q] = "attn_q.weight",
     [ROLE_ATTN_K] = "attn_k.weight",
