@@ -394,6 +394,7 @@ TEST(gguf_expert_forms_are_one_model) {
     shape.form = TINY_FUSED;
     check_same_logits(stacked, tiny_gguf_make("fused.gguf", &shape));
     shape.form = TINY_SINGLE;
+    shape.fused_qkv = true;
     check_same_logits(stacked, tiny_gguf_make("single.gguf", &shape));
 }
 

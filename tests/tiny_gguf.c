@@ -21,7 +21,7 @@ typedef struct item {
     char name[NAME_BYTES];
     char origin[2][NAME_BYTES];    /* of the first and the second half of a slice's rows */
     int32_t n_slice, n_row, n_col; /* n_row of a slice; 0: a vector */
-    bool is_fused, is_permuted;
+    bool is_fused, is_permuted, is_qkv;
     dtype type;
     uint64_t offset;
 } item;
@@ -119,6 +119,23 @@ static void add_ffn(builder *b, int32_t layer) {
     add_experts(b, layer);
 }
 
+/* Rows of q, k and v; one tensor when they are fused. */
+static void add_attention(builder *b, int32_t layer) {
+    int32_t d = b->c.d_model;
+    dtype type = b->c.dense;
+    if (b->c.fused_qkv) {
+        add_layer(b, layer, "attn_qkv", "self_attn.q_proj", (HEADS + 2 * KV_HEADS) * HEAD_DIM, d,
+                  type)
+            ->is_qkv = true;
+        return;
+    }
+    add_layer(b, layer, "attn_q", "self_attn.q_proj", HEADS * HEAD_DIM, d, type)->is_permuted =
+        true;
+    add_layer(b, layer, "attn_k", "self_attn.k_proj", KV_HEADS * HEAD_DIM, d, type)->is_permuted =
+        true;
+    add_layer(b, layer, "attn_v", "self_attn.v_proj", KV_HEADS * HEAD_DIM, d, type);
+}
+
 static void list_tensors(builder *b) {
     int32_t d = b->c.d_model;
     dtype type = b->c.dense;
@@ -130,11 +147,7 @@ static void list_tensors(builder *b) {
     }
     for (int32_t i = 0; i < b->c.n_layer; i++) {
         add_layer(b, i, "attn_norm", "input_layernorm", 0, d, DT_F32);
-        add_layer(b, i, "attn_q", "self_attn.q_proj", HEADS * HEAD_DIM, d, type)->is_permuted =
-            true;
-        add_layer(b, i, "attn_k", "self_attn.k_proj", KV_HEADS * HEAD_DIM, d, type)->is_permuted =
-            true;
-        add_layer(b, i, "attn_v", "self_attn.v_proj", KV_HEADS * HEAD_DIM, d, type);
+        add_attention(b, i);
         add_layer(b, i, "attn_output", "self_attn.o_proj", d, HEADS * HEAD_DIM, type);
         add_ffn(b, i);
     }
@@ -178,6 +191,14 @@ static int32_t unpermuted(int32_t r) {
     return head * HEAD_DIM + at / 2 + at % 2 * (HEAD_DIM / 2);
 }
 
+/* Row of the fused q, k and v: puts the name of the one that it is of into origin. */
+static int32_t qkv_row(char *origin, int32_t row) {
+    char *letter = strstr(origin, "q_proj");
+    int32_t keys = HEADS * HEAD_DIM, values = keys + KV_HEADS * HEAD_DIM;
+    *letter = row < keys ? 'q' : row < values ? 'k' : 'v';
+    return row < keys ? unpermuted(row) : row < values ? unpermuted(row - keys) : row - values;
+}
+
 static void item_row(const item *t, int32_t slice, int32_t row, float *out) {
     char origin[NAME_BYTES + 16];
     bool second = t->is_fused && row >= t->n_row / 2;
@@ -188,6 +209,9 @@ static void item_row(const item *t, int32_t slice, int32_t row, float *out) {
                  mark + 2);
     } else {
         snprintf(origin, sizeof origin, "%s", pattern);
+    }
+    if (t->is_qkv) {
+        row = qkv_row(origin, row);
     }
     make_row(origin, row, t->n_col, t->n_row == 0, out);
 }

@@ -221,7 +221,8 @@ static int read_layer_attention(const gguf_config *c, const spec *s, int32_t lay
         return err_set(err, SMOE_ERR_FORMAT, "%s: %s.attention.clamp_kqv must be >= 0", c->label,
                        c->arch);
     }
-    a->qkv_bias = gguf_config_has(c, layer, "attn_q.bias");
+    a->qkv_bias =
+        gguf_config_has(c, layer, "attn_q.bias") || gguf_config_has(c, layer, "attn_qkv.bias");
     a->o_bias = gguf_config_has(c, layer, "attn_output.bias");
     return rc;
 }
