@@ -398,6 +398,23 @@ TEST(gguf_expert_forms_are_one_model) {
     check_same_logits(stacked, tiny_gguf_make("single.gguf", &shape));
 }
 
+/* As NVFP4 files have them; for each expert and each resident matrix. */
+TEST(gguf_factors_multiply_products) {
+    char plain[1200], scaled[1200];
+    tiny_gguf shape = {.n_shared = 1, .n_dense = 1};
+    snprintf(plain, sizeof plain, "%s", tiny_gguf_make("plain.gguf", &shape));
+    shape.factors = true;
+    snprintf(scaled, sizeof scaled, "%s", tiny_gguf_make("scaled.gguf", &shape));
+    source *s;
+    CHECK_OK(source_open(&s, scaled, &err));
+    CHECK(s->spec.scaled_head && s->spec.layer[0].attn.scaled == 15);
+    CHECK_INT(s->spec.layer[0].ffn.scaled, 7);
+    CHECK_INT(s->spec.layer[1].ffn.scaled, 63);
+    source_close(s);
+    check_same_logits(plain, scaled);
+    check_same_logits(scaled, vault_of(scaled, "m.smoe", NULL));
+}
+
 static int32_t extents_of(const char *path) {
     source *s;
     CHECK_OK(source_open(&s, path, &err));

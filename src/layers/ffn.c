@@ -198,9 +198,12 @@ static void expert_activate_task(void *job, int32_t task, int32_t thread) {
     }
 }
 
-static linear_job expert_job(const expert_view *v, enum expert_part_kind part, const rows *x,
-                             int32_t slot, float *y, size_t y_stride, int32_t n_slot) {
+/* layer: the scout's weights of the layer, which has the factors of its experts. */
+static linear_job expert_job(const weight *layer, const expert_view *v, enum expert_part_kind part,
+                             const rows *x, int32_t slot, float *y, size_t y_stride,
+                             int32_t n_slot) {
     const struct expert_part *p = &v->ref->part[part];
+    const float *factors = layer[ROLE_FFN_GATE + part].factor;
     return (linear_job){.w = v->part[part],
                         .type = p->type,
                         .row_bytes = (size_t)(p->bytes / (uint64_t)p->n_row),
@@ -210,12 +213,14 @@ static linear_job expert_job(const expert_view *v, enum expert_part_kind part, c
                         .x_row = slot,
                         .y = y + (size_t)slot * y_stride,
                         .y_stride = y_stride,
-                        .n_tok = n_slot};
+                        .n_tok = n_slot,
+                        .factor = factors ? factors + v->expert : NULL};
 }
 
 void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view *views,
                  int32_t n_view) {
     const scratch *s = &e->s;
+    const weight *w = e->scout->layer[layer];
     linear_job jobs[2 * MOE_VIEWS_MAX];
     ffn_state f = {e, layer, n_tok, views, n_view, ffn_of(e, layer)->width};
     int32_t n_slot = 0;
@@ -225,17 +230,17 @@ void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view 
     for (int32_t i = 0; i < n_view; i++) {
         int32_t slot = s->first_slot[views[i].expert];
         int32_t n = s->first_slot[views[i].expert + 1] - slot;
-        jobs[2 * i] = expert_job(&views[i], PART_GATE, &s->gathered, slot, s->hidden.f,
+        jobs[2 * i] = expert_job(w, &views[i], PART_GATE, &s->gathered, slot, s->hidden.f,
                                  s->hidden.f_stride, n);
         jobs[2 * i + 1] =
-            expert_job(&views[i], PART_UP, &s->gathered, slot, s->up, s->hidden.f_stride, n);
+            expert_job(w, &views[i], PART_UP, &s->gathered, slot, s->up, s->hidden.f_stride, n);
         n_slot += n;
     }
     linear_run(e, jobs, 2 * n_view);
     pool_run(e->pool, expert_activate_task, &f, n_slot);
     for (int32_t i = 0; i < n_view; i++) {
         int32_t slot = s->first_slot[views[i].expert];
-        jobs[i] = expert_job(&views[i], PART_DOWN, &s->hidden, slot, s->out,
+        jobs[i] = expert_job(w, &views[i], PART_DOWN, &s->hidden, slot, s->out,
                              (size_t)e->spec->d_model, s->first_slot[views[i].expert + 1] - slot);
     }
     linear_run(e, jobs, n_view);
