@@ -354,7 +354,7 @@ TEST(gguf_deepseek_computes_what_its_folder_does) {
 
 static const char *vault_of(const char *path, const char *name, const char *quant);
 
-/* What llama3's scaling makes of the frequencies 1, 0.1, 0.01 and 0.001, as a converter stores it. */
+/* What llama3's scaling makes of the frequencies 1, 0.1, 0.01 and 0.001, as converters store it. */
 TEST(gguf_rope_divisors_are_llama3_scaling) {
     double wavelength = 2 * M_PI / 0.1, smooth = (64 / wavelength - 1) / (4 - 1);
     float divisors[] = {1, (float)(1 / ((1 - smooth) / 8 + smooth)), 8, 8};

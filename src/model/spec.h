@@ -63,8 +63,7 @@ typedef struct rope_spec {
     bool truncate; /* yarn: round the correction range to whole dimensions */
     int32_t original_context_tok;
     double low_freq_factor, high_freq_factor; /* llama3 */
-    bool
-        has_divisors; /* a tensor has a divisor for the frequency of each pair (ROLE_ROPE_DIVISORS) */
+    bool has_divisors;                        /* each frequency is divided: ROLE_ROPE_DIVISORS */
 } rope_spec;
 
 typedef struct attn_spec { /* of one layer */
