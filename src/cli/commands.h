@@ -13,5 +13,6 @@ extern const command command_tokenize;
 extern const command command_logits;
 extern const command command_eval;
 extern const command command_render;
+extern const command command_synth;
 
 #endif
