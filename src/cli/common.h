@@ -14,7 +14,7 @@ enum { EXIT_STOPPED = 130 };
 
 typedef struct model_flags {
     smoe_model_options options;
-    int precision, io, direct; /* choices, copied into options by open_model */
+    int precision, io, direct, policy; /* choices, copied into options by open_model */
     bool quiet;
 } model_flags;
 

@@ -85,6 +85,8 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
                          .ops = ops ? ops : ops_for(o->io),
                          .direct = o->direct,
                          .ring_bytes = m->plan.ring_bytes,
+                         .policy =
+                             o->policy == SMOE_POLICY_RECENCY ? POLICY_RECENCY : POLICY_ADAPTIVE,
                          .log = m->log};
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
@@ -142,6 +144,7 @@ void smoe_model_close(smoe_model *m) {
     if (!m) {
         return;
     }
+    (void)trace_writer_close(m->trace, NULL);
     streamer_close(m->streamer);
     scratch_unmap(&m->exec.s);
     pool_close(m->pool);

@@ -21,7 +21,8 @@ struct smoe_model {
     smoe_sampling sampling; /* the checkpoint's defaults */
     float *inv_freq;        /* what exec.inv_freq points into */
     log_sink log;
-    bool session_open; /* the plan has room for one */
+    trace_writer *trace; /* NULL: nothing is recorded */
+    bool session_open;   /* the plan has room for one */
     /* counters that are not the streamer's */
     uint64_t prefill_tok, decode_tok;
     uint64_t prefill_ns, decode_ns;
