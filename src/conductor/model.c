@@ -115,6 +115,10 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
     if (o->n_vault_on > LIMIT_EXPERTS) {
         c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
     }
+    if (!m->scout.is_locked) {
+        log_line(&m->log, SMOE_LOG_PLAN,
+                 "scout not locked in memory (the limit on locked memory, ulimit -l, is lower)");
+    }
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
         rc = streamer_preload(m->streamer, err);
