@@ -109,9 +109,15 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
                          .probe = probes ? o->probe : SMOE_PROBE_OFF,
                          .copy_dir = o->vault_on,
                          .n_copy = (int32_t)o->n_vault_on,
+                         .policy =
+                             o->policy == SMOE_POLICY_RECENCY ? POLICY_RECENCY : POLICY_ADAPTIVE,
                          .log = m->log};
     if (o->n_vault_on > LIMIT_EXPERTS) {
         c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
+    }
+    if (!m->scout.is_locked) {
+        log_line(&m->log, SMOE_LOG_PLAN,
+                 "scout not locked in memory (the limit on locked memory, ulimit -l, is lower)");
     }
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
@@ -173,6 +179,7 @@ void smoe_model_close(smoe_model *m) {
         return;
     }
     pressure_close(&m->pressure);
+    (void)trace_writer_close(m->trace, NULL);
     streamer_close(m->streamer);
     scratch_unmap(&m->exec.s);
     pool_close(m->pool);
