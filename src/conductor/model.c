@@ -127,6 +127,14 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
     return rc;
 }
 
+/* While the caller computes, what has landed is taken in and what waits is sent: the drive is never
+ * idle for longer than a task takes. */
+#define TICK_NS 100000u
+
+static void keep_reading(void *user) {
+    streamer_poll(user);
+}
+
 static void set_exec(smoe_model *m, const smoe_model_options *o) {
     exec *e = &m->exec;
     e->spec = &m->source->spec;
@@ -137,6 +145,7 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->spec_ranks = o->spec_ranks;
     m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
     lookahead_init(&m->ahead, o->lookahead);
+    pool_set_tick(m->pool, keep_reading, m->streamer, TICK_NS);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
