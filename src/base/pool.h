@@ -1,8 +1,9 @@
 /* A pool of compute threads that run one job at a time over numbered tasks.
  *
  * The caller works too: a pool of n threads has n - 1 workers. Workers spin for a short while after
- * a job, since the next one usually follows within microseconds, and then sleep. Which thread runs
- * which task is not fixed, so a task's result must not depend on it.
+ * a job, since the next one usually follows within microseconds, and then sleep. A thread runs
+ * adjacent tasks in order while it has some of its own; but which thread runs which task is not
+ * fixed, so a task's result must not depend on it.
  */
 #ifndef SMOE_BASE_POOL_H
 #define SMOE_BASE_POOL_H

@@ -6,6 +6,7 @@
 #include "conductor/model.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +40,20 @@ static int open_headers(smoe_model *m, const char *path, smoe_model_options *o, 
     return kernels_select(&m->exec.kernels, o->isa, err);
 }
 
+/* The divisors of a model's frequencies; NULL when it has none. */
+static int find_divisors(const smoe_model *m, const float **out, smoe_error *err) {
+    const weight *w = &m->scout.global[ROLE_ROPE_DIVISORS];
+    *out = w->data;
+    for (int32_t i = 0; w->data && i < w->n_col; i++) {
+        if (!isfinite((*out)[i]) || (*out)[i] <= 0) {
+            return err_set(err, SMOE_ERR_FORMAT, "%s: tensor %s holds %g, which divides nothing",
+                           m->source->path, m->source->global[ROLE_ROPE_DIVISORS].name,
+                           (double)(*out)[i]);
+        }
+    }
+    return SMOE_OK;
+}
+
 static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *err) {
     const spec *s = &m->source->spec;
     scratch_config c = {.spec = s,
@@ -46,7 +61,9 @@ static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *
                         .n_thread = m->plan.n_thread,
                         .spec_ranks = o->spec_ranks,
                         .reference = o->precision == SMOE_PRECISION_REFERENCE};
-    int rc = scratch_map(&m->exec.s, &c, err);
+    const float *divisors = NULL;
+    int rc = find_divisors(m, &divisors, err);
+    rc = rc ? rc : scratch_map(&m->exec.s, &c, err);
     if (rc != SMOE_OK) {
         return rc;
     }
@@ -61,7 +78,7 @@ static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *
     float *at = m->inv_freq;
     for (int32_t r = 0; r < s->n_rope; r++) {
         m->exec.inv_freq[r] = at;
-        rope_frequencies(&s->rope[r], at);
+        rope_frequencies(&s->rope[r], s->rope[r].has_divisors ? divisors : NULL, at);
         at += s->rope[r].dim / 2;
     }
     return SMOE_OK;

@@ -16,6 +16,7 @@ typedef enum dim {
     DIM_FFN,     /* width */
     DIM_EXPERTS,
     DIM_SHARED, /* shared_width */
+    DIM_ROPE_PAIRS,
     DIM_ONE,
     DIM_VECTOR /* in place of rows: rank 1 */
 } dim;
@@ -24,6 +25,7 @@ typedef enum dim {
 typedef enum want {
     WANT_ALWAYS,
     WANT_UNTIED,
+    WANT_ROPE_DIVISORS,
     WANT_GQA,
     WANT_QKV_BIAS,
     WANT_O_BIAS,
@@ -43,6 +45,7 @@ static const struct {
     [ROLE_EMBED] = {"embed", WANT_ALWAYS, DIM_VOCAB, DIM_MODEL},
     [ROLE_OUT_NORM] = {"out_norm", WANT_ALWAYS, DIM_VECTOR, DIM_MODEL},
     [ROLE_HEAD] = {"head", WANT_UNTIED, DIM_VOCAB, DIM_MODEL},
+    [ROLE_ROPE_DIVISORS] = {"rope_divisors", WANT_ROPE_DIVISORS, DIM_VECTOR, DIM_ROPE_PAIRS},
     [ROLE_ATTN_NORM] = {"attn_norm", WANT_ALWAYS, DIM_VECTOR, DIM_MODEL},
     [ROLE_ATTN_Q] = {"attn_q", WANT_GQA, DIM_QUERIES, DIM_MODEL},
     [ROLE_ATTN_K] = {"attn_k", WANT_GQA, DIM_KEYS, DIM_MODEL},
@@ -77,6 +80,8 @@ bool role_is_wanted(const spec *s, int32_t layer, role r) {
         break;
     case WANT_UNTIED:
         return !s->tied_head;
+    case WANT_ROPE_DIVISORS:
+        return s->rope[0].has_divisors;
     case WANT_GQA:
         return gqa;
     case WANT_QKV_BIAS:
@@ -124,6 +129,8 @@ static int32_t dim_size(const spec *s, const layer_spec *l, dim d) {
         return l->ffn.n_expert;
     case DIM_SHARED:
         return l->ffn.shared_width;
+    case DIM_ROPE_PAIRS:
+        return s->rope[0].dim / 2;
     case DIM_ONE:
     case DIM_VECTOR:
         break;

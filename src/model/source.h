@@ -12,14 +12,15 @@
 /* What a resident tensor is for. The scout file names tensors ROLE.weight, or layers.N.ROLE.weight.
  */
 typedef enum role {
-    ROLE_EMBED,     /* [vocab_size, d_model] */
-    ROLE_OUT_NORM,  /* [d_model] */
-    ROLE_HEAD,      /* [vocab_size, d_model]; absent when tied */
-    ROLE_ATTN_NORM, /* [d_model]; the first role of a layer */
-    ROLE_ATTN_Q,    /* [n_head * head_dim, d_model] */
-    ROLE_ATTN_K,    /* [n_kv_head * head_dim, d_model] */
-    ROLE_ATTN_V,    /* [n_kv_head * v_head_dim, d_model] */
-    ROLE_ATTN_O,    /* [d_model, n_head * v_head_dim] */
+    ROLE_EMBED,         /* [vocab_size, d_model] */
+    ROLE_OUT_NORM,      /* [d_model] */
+    ROLE_HEAD,          /* [vocab_size, d_model]; absent when tied */
+    ROLE_ROPE_DIVISORS, /* [rope dim / 2]: of the frequencies of spec.rope[0] */
+    ROLE_ATTN_NORM,     /* [d_model]; the first role of a layer */
+    ROLE_ATTN_Q,        /* [n_head * head_dim, d_model] */
+    ROLE_ATTN_K,        /* [n_kv_head * head_dim, d_model] */
+    ROLE_ATTN_V,        /* [n_kv_head * v_head_dim, d_model] */
+    ROLE_ATTN_O,        /* [d_model, n_head * v_head_dim] */
     ROLE_ATTN_Q_BIAS,
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V_BIAS,
