@@ -215,6 +215,19 @@ static bool lock_pages(const scout *sc) {
     return mlock(sc->base, (size_t)sc->bytes) == 0;
 }
 
+/* Hands each matrix its factor; those of experts are theirs to take. */
+static void link_factors(scout *sc, const spec *s) {
+    sc->global[ROLE_HEAD].factor = sc->global[ROLE_HEAD_FACTOR].data;
+    for (int32_t i = 0; i < s->n_layer; i++) {
+        for (int r = ROLE_FIRST_OF_LAYER; r < ROLE_COUNT; r++) {
+            role factor = role_factor((role)r);
+            if (factor < ROLE_COUNT) {
+                sc->layer[i][r].factor = sc->layer[i][factor].data;
+            }
+        }
+    }
+}
+
 int scout_load(scout *out, const source *s, smoe_error *err) {
     *out = (scout){.bytes = scout_load_bytes(s)};
     loader l = {.source = s};
@@ -230,6 +243,7 @@ int scout_load(scout *out, const source *s, smoe_error *err) {
         return rc;
     }
     out->is_locked = lock_pages(out);
+    link_factors(out, &s->spec);
     if (s->spec.tied_head) {
         out->global[ROLE_HEAD] = out->global[ROLE_EMBED];
     }

@@ -16,6 +16,7 @@ typedef struct weight {
     int32_t n_row;    /* 1 for vectors */
     int32_t n_col;
     size_t row_bytes;
+    const float *factor; /* multiplies products with the matrix; NULL: none */
 } weight;
 
 typedef struct scout {
