@@ -111,7 +111,8 @@ void make_paged(int32_t n_ext, uint32_t align) {
 
 streamer *open_streamer(const io_ops *ops, smoe_switch direct, uint64_t ring_bytes) {
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source,
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
                               .ops = ops,
                               .direct = direct,
                               .ring_bytes = ring_bytes,

@@ -666,6 +666,9 @@ TEST(render_command_reads_rows) {
     CHECK_HAS(r.out, "row: must be an object");
     test_run none = test_smoe("render", "--jsonl", NULL);
     CHECK_INT(none.status, 1);
+    none = test_smoe("render", "--template", test_path("t.jinja"), "--jsonl", "--set", "x=1", NULL);
+    CHECK_INT(none.status, 1);
+    CHECK_HAS(none.err, "--set");
     free(argv[0]);
 }
 

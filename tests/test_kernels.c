@@ -278,9 +278,11 @@ static void check_extreme(const kernels *k, dtype type, int32_t sign, bool alter
     }
     for (int32_t b = 0; b < N_COL / 32; b++) {
         x[b].d = 1;
-        x[b].sum = 0;
+        x[b].d_sum = 0;
+        x[b].fix[0] = x[b].fix[1] = 0;
         for (int32_t i = 0; i < 32; i++) {
-            x[b].sum += x[b].q[i];
+            x[b].d_sum += x[b].q[i];
+            x[b].fix[i / 16] -= 128 * x[b].q[i];
         }
     }
     k->mm_q8[type](&y, 1, w, sizeof w, 1, N_COL, x, N_COL / 32, 1);

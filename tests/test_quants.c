@@ -334,7 +334,8 @@ static void check_extreme(const kernels *k, int i, const uint8_t *block, int pat
     for (int32_t c = 0; c < n; c++) {
         bool minus = pattern < 2 ? pattern == 1 : (w[c] < 0) == (pattern == 2);
         x[c / 32].q[c % 32] = minus ? -127 : 127;
-        x[c / 32].sum += minus ? -127 : 127;
+        x[c / 32].d_sum += minus ? -127 : 127;
+        x[c / 32].fix[c % 32 / 16] -= minus ? -128 * 127 : 128 * 127;
         x[c / 32].d = 1;
         want += (double)w[c] * (minus ? -127 : 127);
         magnitude += fabs((double)w[c]) * 127;

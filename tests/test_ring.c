@@ -25,7 +25,7 @@ static int32_t take(ring *r, int32_t pages) {
 
 TEST(ring_evicts_least_recent_then_the_oldest_run) {
     ring r;
-    CHECK_OK(ring_open(&r, 8 * 4096, 8, &err));
+    CHECK_OK(ring_open(&r, 8 * 4096, 0, 8, &err));
     int32_t id[8];
     for (int32_t i = 0; i < 8; i++) {
         id[i] = take(&r, 1);
@@ -56,7 +56,7 @@ TEST(ring_evicts_least_recent_then_the_oldest_run) {
 
 TEST(ring_spares_what_is_worth_too_much) {
     ring r;
-    CHECK_OK(ring_open(&r, 4 * 4096, 4, &err));
+    CHECK_OK(ring_open(&r, 4 * 4096, 0, 4, &err));
     int32_t id[4];
     for (int32_t i = 0; i < 4; i++) {
         id[i] = take(&r, 1);
@@ -95,7 +95,7 @@ TEST(ring_finds_the_oldest_run) {
     int32_t n_run = 0;
     for (int32_t round = 0; round < 300; round++) {
         int32_t id[N], n = 0;
-        CHECK_OK(ring_open(&r, 100 * 4096, N, &err));
+        CHECK_OK(ring_open(&r, 100 * 4096, 0, N, &err));
         while (n < N && (id[n] = take(&r, 1 + (int32_t)(test_rand() % 3))) >= 0) {
             n++;
         }
@@ -165,6 +165,79 @@ TEST(ring_evicts_by_value) {
         value[least] = 0;
         ring_keep(&r, least);
         kept_at[least] = clock++;
+    }
+    ring_close(&r);
+}
+
+TEST(ring_resizes_around_what_is_held) {
+    ring r;
+    int32_t id[4], held;
+    CHECK_OK(ring_open(&r, 4 * 4096, 8 * 4096, 8, &err));
+    for (int32_t i = 0; i < 4; i++) {
+        id[i] = take(&r, 1);
+    }
+    ring_keep(&r, id[3]);
+    n_evicted = 0;
+    CHECK(!ring_resize(&r, 2 * 4096, note_eviction, &r, &held));
+    CHECK_INT(held, id[2]);
+    CHECK_INT(n_evicted, 1);
+    CHECK(ring_is_sound(&r));
+    ring_drop(&r, id[2]);
+    CHECK(ring_resize(&r, 2 * 4096, note_eviction, &r, &held));
+    CHECK_INT(r.bytes, 2 * 4096);
+    CHECK(ring_is_sound(&r));
+    CHECK_INT(take(&r, 1), -1);
+    CHECK(ring_resize(&r, 100 * 4096, note_eviction, &r, &held)); /* as far as it goes */
+    CHECK_INT(r.bytes, 8 * 4096);
+    CHECK(ring_is_sound(&r));
+    int32_t big = take(&r, 6);
+    CHECK(big >= 0);
+    memset(ring_at(&r, big), 0xa5, 6 * 4096);
+    ring_keep(&r, big);
+    n_evicted = 0;
+    CHECK(ring_resize(&r, 5 * 4096, note_eviction, &r, &held)); /* through the middle of a block */
+    CHECK_INT(n_evicted, 1);
+    CHECK(ring_is_sound(&r));
+    int32_t back = take(&r, 3);
+    CHECK(back >= 0);
+    ring_drop(&r, back);
+    CHECK(ring_resize(&r, 8 * 4096, note_eviction, &r, &held));
+    back = take(&r, 6);
+    CHECK_INT(ring_at(&r, back)[5 * 4096], 0); /* what was given back is empty again */
+    ring_close(&r);
+}
+
+TEST(ring_stays_sound_through_random_resizes) {
+    enum { N = 40 };
+    ring r;
+    int32_t held;
+    bool is_held[2 * N + 1] = {0};
+    CHECK_OK(ring_open(&r, 60 * 4096, 100 * 4096, N, &err));
+    for (int32_t round = 0; round < 4000; round++) {
+        uint64_t what = test_rand() % 4;
+        int32_t any = (int32_t)(test_rand() % (2 * N + 1));
+        int32_t n_held = 0;
+        for (int32_t i = 0; i < 2 * N + 1; i++) {
+            n_held += is_held[i];
+        }
+        if (what == 0 && n_held < N / 2) {
+            int32_t id = take(&r, 1 + (int32_t)(test_rand() % 3));
+            if (id >= 0) {
+                is_held[id] = true;
+            }
+        } else if (what == 1 && is_held[any]) {
+            ring_keep(&r, any);
+            is_held[any] = false;
+        } else if (what == 2 && is_held[any]) {
+            ring_drop(&r, any);
+            is_held[any] = false;
+        } else if (what == 3) {
+            n_evicted = 0;
+            uint64_t to = (20 + test_rand() % 90) * 4096;
+            bool done = ring_resize(&r, to, note_eviction, &r, &held);
+            CHECK(done ? r.bytes == (to < 100 * 4096 ? to : 100 * 4096) : is_held[held]);
+        }
+        CHECK(ring_is_sound(&r));
     }
     ring_close(&r);
 }

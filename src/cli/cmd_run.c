@@ -85,10 +85,10 @@ static int prompt_ids(const run_flags *f, const char *path, int32_t **ids, size_
         return parse_ids(f->ids, strlen(f->ids), "--ids", ids, n_id, err);
     }
     if (f->prompt) {
-        return tokenize_early(path, f->prompt, strlen(f->prompt), f->special, ids, n_id, err);
+        return tokenize_early(path, f->prompt, strlen(f->prompt), f->special, true, ids, n_id, err);
     }
     int rc = read_input(f->prompt_file, &text, &bytes, err);
-    rc = rc ? rc : tokenize_early(path, text, bytes, f->special, ids, n_id, err);
+    rc = rc ? rc : tokenize_early(path, text, bytes, f->special, true, ids, n_id, err);
     free(text);
     return rc;
 }

@@ -15,5 +15,6 @@ extern const command command_eval;
 extern const command command_render;
 extern const command command_trace;
 extern const command command_trace_record; /* run with a trace, for command_trace */
+extern const command command_synth;
 
 #endif

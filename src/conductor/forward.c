@@ -67,8 +67,10 @@ static int moe_block(smoe_model *m, int32_t layer, int32_t n_tok, const atomic_b
     expert_view views[MOE_VIEWS_MAX];
     int32_t n_needed = moe_route(e, layer, n_tok);
     tell_routing(m, ffn, n_tok);
+    lookahead_judge(m, layer, n_needed);
     streamer_demand(m->streamer, ffn->moe_index, e->s.needed, n_needed);
     bet_next_ranks(m, ffn, n_tok);
+    lookahead_guess(m, layer, n_tok);
     moe_shared(e, layer, n_tok);
     for (;;) {
         int32_t n = 0;

@@ -81,13 +81,23 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
         (rc = take_scratch(m, o, err)) != SMOE_OK) {
         return rc;
     }
+    /* With room for every expert each is read once, however; a back end of the caller's own is not
+     * to be judged by the drive. */
+    bool probes = !ops && m->plan.ring_bytes < streamer_ring_full(m->source);
     streamer_config c = {.source = m->source,
                          .ops = ops ? ops : ops_for(o->io),
                          .direct = o->direct,
                          .ring_bytes = m->plan.ring_bytes,
                          .policy =
                              o->policy == SMOE_POLICY_RECENCY ? POLICY_RECENCY : POLICY_ADAPTIVE,
+                         .may_grow = true,
+                         .probe = probes ? o->probe : SMOE_PROBE_OFF,
+                         .copy_dir = o->vault_on,
+                         .n_copy = (int32_t)o->n_vault_on,
                          .log = m->log};
+    if (o->n_vault_on > LIMIT_EXPERTS) {
+        c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
+    }
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
         rc = streamer_preload(m->streamer, err);
@@ -104,6 +114,8 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->reference = o->precision == SMOE_PRECISION_REFERENCE;
     e->kv_type = e->reference ? KV_F32 : KV_F16;
     e->spec_ranks = o->spec_ranks;
+    m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
+    lookahead_init(&m->ahead, o->lookahead);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
@@ -136,6 +148,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
         return rc;
     }
     set_exec(m, &o);
+    pressure_open(&m->pressure);
     *out = m;
     return SMOE_OK;
 }
@@ -145,6 +158,7 @@ void smoe_model_close(smoe_model *m) {
         return;
     }
     (void)trace_writer_close(m->trace, NULL);
+    pressure_close(&m->pressure);
     streamer_close(m->streamer);
     scratch_unmap(&m->exec.s);
     pool_close(m->pool);
@@ -192,14 +206,31 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .misses = s.misses,
                         .spec_reads = s.spec_reads,
                         .spec_used = s.spec_used,
+                        .sweep_reads = s.sweep_reads,
+                        .sweep_used = s.sweep_used,
+                        .guessed = m->ahead.guessed,
+                        .guessed_right = m->ahead.right,
+                        .guess_named = m->ahead.named,
+                        .lookahead_on = m->ahead.is_on && !m->is_resident,
+                        .lookahead_switches = m->ahead.n_switch,
                         .evictions = s.evictions,
                         .read_retries = s.read_retries,
                         .wait_ns = s.wait_ns,
+                        .wait_ahead_ns = s.wait_ahead_ns,
                         .drive_busy_ns = s.drive_busy_ns,
                         .work_ns = m->prefill_ns + m->decode_ns,
                         .peak_process_bytes = machine_peak_bytes(),
                         .ceiling_bytes = m->plan.ceiling_bytes,
+                        .ring_bytes = streamer_ring_bytes(m->streamer),
+                        .n_resize = m->n_resize,
+                        .probed_bytes_per_s = s.probed_bytes_per_s,
+                        .n_drive = s.n_drive,
                         .direct = streamer_is_direct(m->streamer)};
+    _Static_assert((int)SMOE_STAT_SLOTS == (int)QUEUE_SLOTS, "histograms agree");
+    _Static_assert((int)SMOE_STAT_DRIVES == (int)QUEUE_DRIVES, "drives agree");
+    memcpy(out->read_us, s.latency_us.count, sizeof out->read_us);
+    memcpy(out->read_kib, s.size_kib.count, sizeof out->read_kib);
+    memcpy(out->drive_bytes_of, s.bytes_of_drive, sizeof out->drive_bytes_of);
     snprintf(out->io_backend, sizeof out->io_backend, "%s", streamer_backend(m->streamer));
     snprintf(out->isa, sizeof out->isa, "%s", m->exec.kernels->name);
 }
@@ -209,4 +240,6 @@ void smoe_model_stats_reset(smoe_model *m) {
     m->prefill_tok = m->decode_tok = 0;
     m->prefill_ns = m->decode_ns = 0;
     m->decode_drive_bytes = 0;
+    m->ahead.guessed = m->ahead.right = m->ahead.named = m->ahead.n_switch = 0;
+    m->n_resize = 0;
 }

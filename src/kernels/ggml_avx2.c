@@ -96,9 +96,9 @@ ALWAYS_INLINE __m256 add_unit(enum ggml_kind kind, const ggml_unit *w, const ggm
     return ggml_min_form(kind) == MIN_UNIT ? _mm256_fmadd_ps(w->min, a->sum, acc) : acc;
 }
 
-/* d times sum of eight blocks of activations. */
+/* d_sum of eight blocks of activations. */
 ALWAYS_INLINE __m256 act_sums(const act_q8 *x) {
-    __m128 pair[4]; /* d and sum of blocks 2 i and 2 i + 1 */
+    __m128 pair[4]; /* d and d_sum of blocks 2 i and 2 i + 1 */
     for (int i = 0; i < 4; i++) {
         __m128i first = _mm_loadl_epi64((const __m128i *)(const void *)&x[2 * i]);
         __m128i second = _mm_loadl_epi64((const __m128i *)(const void *)&x[2 * i + 1]);
@@ -106,8 +106,7 @@ ALWAYS_INLINE __m256 act_sums(const act_q8 *x) {
     }
     __m256 low = _mm256_setr_m128(pair[0], pair[2]);
     __m256 high = _mm256_setr_m128(pair[1], pair[3]);
-    __m256i sum = _mm256_castps_si256(_mm256_shuffle_ps(low, high, 0xdd));
-    return _mm256_mul_ps(_mm256_shuffle_ps(low, high, 0x88), _mm256_cvtepi32_ps(sum));
+    return _mm256_shuffle_ps(low, high, 0xdd);
 }
 
 /* 32 weights of n_row rows against their activations of n_tok tokens. */

@@ -20,10 +20,12 @@
 #include "base/error.h"
 #include "formats/dtype.h"
 
-/* 32 activations quantised for integer dot products: x[i] ~ d * q[i], d = max|x| / 127. */
+/* 32 activations quantised for integer dot products: x[i] ~ d * q[i], d = max|x| / 127. The sums
+ * serve weights that are stored with an offset. */
 typedef struct act_q8 {
     float d;
-    int32_t sum; /* of q, for kernels whose weights are stored with an offset */
+    float d_sum;    /* d times the sum of q */
+    int32_t fix[2]; /* -128 times the sums of q's halves: undoes weight codes that have 128 added */
     int8_t q[32];
 } act_q8;
 

@@ -195,6 +195,7 @@ static void quantize_block(const float *x, int32_t n, act_q8 *out) {
     memset(out, 0, sizeof *out);
     if (max_bits >= 0x7f800000u) {
         out->d = NAN;
+        out->d_sum = NAN;
         return;
     }
     float max = f32_from_bits(max_bits);
@@ -202,11 +203,14 @@ static void quantize_block(const float *x, int32_t n, act_q8 *out) {
         return;
     }
     float inverse = 127.0f / max;
+    int32_t sum = 0;
     out->d = max / 127.0f;
     for (int32_t i = 0; i < n; i++) {
         out->q[i] = (int8_t)lrintf(x[i] * inverse);
-        out->sum += out->q[i];
+        out->fix[i / 16] -= 128 * out->q[i];
+        sum += out->q[i];
     }
+    out->d_sum = out->d * (float)sum;
 }
 
 static void quantize_act(const float *x, int32_t n, act_q8 *out) {

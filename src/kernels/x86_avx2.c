@@ -121,6 +121,7 @@ static void quantize_block(const float *x, act_q8 *out) {
     if (max_bits >= 0x7f800000u || largest < ACT_TINY) {
         memset(out, 0, sizeof *out);
         out->d = max_bits >= 0x7f800000u ? f32_from_bits(0x7fc00000u) : 0.0f;
+        out->d_sum = out->d;
         return;
     }
     __m256 inverse = _mm256_set1_ps(127.0f / largest);
@@ -128,15 +129,18 @@ static void quantize_block(const float *x, act_q8 *out) {
     for (int i = 0; i < 4; i++) {
         q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
     }
-    __m256i lanes = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    __m256i lanes = _mm256_hadd_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
     lanes = _mm256_hadd_epi32(lanes, lanes);
-    lanes = _mm256_hadd_epi32(lanes, lanes);
+    __m128i halves =
+        _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+    int32_t first = _mm_cvtsi128_si32(halves), second = _mm_extract_epi32(halves, 1);
     __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     out->d = largest / 127.0f;
-    out->sum = _mm_cvtsi128_si32(_mm256_castsi256_si128(lanes)) +
-               _mm_cvtsi128_si32(_mm256_extracti128_si256(lanes, 1));
+    out->d_sum = out->d * (float)(first + second);
+    out->fix[0] = -128 * first;
+    out->fix[1] = -128 * second;
     _mm256_storeu_si256((__m256i *)out->q, bytes);
 }
 

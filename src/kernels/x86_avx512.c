@@ -1,6 +1,5 @@
-/* What gains from AVX-512 over AVX2: float products in 16 lanes, and int8 products with vpdpbusd
- * and 32 registers. The int8 code stays at 256 bits, the size of a block. Compiled for F, BW, VL,
- * DQ and VNNI; called only where the CPU has them.
+/* What gains from AVX-512 over AVX2: float products in 16 lanes. Integer products are in
+ * rows_avx512.c. Compiled for F, BW, VL, DQ and VNNI; called only where the CPU has them.
  */
 #if defined(__x86_64__)
 
@@ -61,39 +60,10 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
 
 #include "kernels/x86_float.h"
 
-/* ---- int8 template: vpdpbusd multiplies unsigned by signed bytes, so weights are read with 128
- * added and 128 times the activations is taken off again, lane by lane, exactly. */
-
-enum { INT8_PREFILL_ROWS = 2 };
-
-ALWAYS_INLINE __m256i bias_of(__m256i w, enum int8_kind kind) {
-    (void)kind;
-    return _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-}
-
-ALWAYS_INLINE __m256i fix_of(__m256i a, enum int8_kind kind) {
-    (void)kind;
-    __m256i zero = _mm256_setzero_si256();
-    return _mm256_sub_epi32(zero, _mm256_dpbusd_epi32(zero, _mm256_set1_epi8(-128), a));
-}
-
-ALWAYS_INLINE void set_scales(weights_32 *out, __m256 d, const q2_meta *m, int half) {
-    out->scale = _mm256_mul_ps(d, q2_scales(m, half));
-}
-
-ALWAYS_INLINE __m256i dot_of(const weights_32 *w, __m256i a, __m256i fix, enum int8_kind kind) {
-    (void)kind;
-    return _mm256_dpbusd_epi32(fix, w->w, a);
-}
-
-#include "kernels/x86_int8.h"
-
 void kernels_fill_avx512(kernels *k) {
     k->name = "avx512";
     fill_float_slots(k);
-    k->mm_q8[DT_Q8] = mm_q8_q8;
-    k->mm_q8[DT_Q4] = mm_q8_q4;
-    k->mm_q8[DT_Q2] = mm_q8_q2;
+    kernels_fill_rows_avx512(k);
 }
 
 #endif

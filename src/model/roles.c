@@ -170,6 +170,14 @@ static bool lies_before(const extent *x, const extent *y) {
     return x->file != y->file ? x->file < y->file : x->offset < y->offset;
 }
 
+/* Whether y, which does not lie before x, begins on the page where x ends or right behind it: such
+ * ranges are one read, and the page is held once. */
+static bool covers_touch(const extent *x, const extent *y) {
+    uint64_t end = x->offset + x->bytes;
+    uint64_t cover_end = (end + EXTENT_PAGE_BYTES - 1) / EXTENT_PAGE_BYTES * EXTENT_PAGE_BYTES;
+    return x->file == y->file && y->offset / EXTENT_PAGE_BYTES * EXTENT_PAGE_BYTES <= cover_end;
+}
+
 void expert_ref_set_extents(expert_ref *e, const extent range[PART_COUNT]) {
     int order[PART_COUNT];
     for (int i = 0; i < PART_COUNT; i++) {
@@ -183,13 +191,13 @@ void expert_ref_set_extents(expert_ref *e, const extent range[PART_COUNT]) {
     for (int i = 0; i < PART_COUNT; i++) {
         const extent *r = &range[order[i]];
         extent *last = e->n_ext > 0 ? &e->ext[e->n_ext - 1] : NULL;
-        bool touches = last && last->file == r->file && last->offset + last->bytes == r->offset;
-        if (!touches) {
+        if (!last || !covers_touch(last, r)) {
             last = &e->ext[e->n_ext++];
             *last = (extent){r->file, r->offset, 0};
         }
+        uint64_t at = r->offset - last->offset;
         e->part[order[i]].ext = e->n_ext - 1;
-        e->part[order[i]].at_bytes = last->bytes;
-        last->bytes += r->bytes;
+        e->part[order[i]].at_bytes = at;
+        last->bytes = at + r->bytes > last->bytes ? at + r->bytes : last->bytes;
     }
 }

@@ -109,7 +109,7 @@ int ring_open_hollow(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err)
         ring_close(r);
         return err_no_memory(err, table_bytes);
     }
-    r->bytes = bytes / RING_UNIT_BYTES * RING_UNIT_BYTES;
+    r->bytes = r->most_bytes = bytes / RING_UNIT_BYTES * RING_UNIT_BYTES;
     for (int32_t i = n - 1; i > 0; i--) {
         make_spare(r, i);
     }
@@ -119,10 +119,14 @@ int ring_open_hollow(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err)
     return SMOE_OK;
 }
 
-int ring_open(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err) {
+int ring_open(ring *r, uint64_t bytes, uint64_t most_bytes, int32_t max_held, smoe_error *err) {
     void *base = NULL;
     int rc = ring_open_hollow(r, bytes, max_held, err);
-    rc = rc ? rc : mem_map(&base, r->bytes, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    r->most_bytes = round_up(most_bytes > bytes ? most_bytes : bytes, RING_UNIT_BYTES);
+    rc = mem_reserve(&base, r->bytes, r->most_bytes, err);
     if (rc != SMOE_OK) {
         ring_close(r);
         return rc;
@@ -130,13 +134,13 @@ int ring_open(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err) {
     r->base = base;
     /* Direct reads into huge pages need fewer segments: 1.6 instead of 1.2 GB/s where it was
      * measured. A system that refuses changes nothing else. */
-    (void)madvise(base, (size_t)r->bytes, MADV_HUGEPAGE);
+    (void)madvise(base, (size_t)r->most_bytes, MADV_HUGEPAGE);
     return SMOE_OK;
 }
 
 void ring_close(ring *r) {
     if (r->base) {
-        mem_unmap(r->base, r->bytes);
+        mem_unmap(r->base, r->most_bytes);
     }
     free(r->block);
     free(r->window);
@@ -332,6 +336,64 @@ void ring_hold(ring *r, int32_t block) {
 
 void ring_drop(ring *r, int32_t block) {
     release(r, block);
+}
+
+/* ---- another size */
+
+static int32_t last_block(const ring *r) {
+    int32_t id = r->first;
+    while (r->block[id].after >= 0) {
+        id = r->block[id].after;
+    }
+    return id;
+}
+
+static bool grow(ring *r, uint64_t to_bytes) {
+    if (mem_resize(r->base, r->bytes, to_bytes, NULL) != SMOE_OK) {
+        return false;
+    }
+    int32_t last = last_block(r);
+    uint64_t more = to_bytes - r->bytes;
+    if (!is_free(r, last)) {
+        int32_t id = r->spare; /* there is one: max_held blocks never use up all ids */
+        list_remove(r, id, &r->spare);
+        r->block[id] = (ring_block){.offset = r->bytes, .before = last, .after = -1};
+        r->block[last].after = id;
+        make_free(r, id);
+        last = id;
+    }
+    r->block[last].bytes += more;
+    r->bytes = to_bytes;
+    return true;
+}
+
+bool ring_resize(ring *r, uint64_t to_bytes, ring_evict_fn evict, void *user, int32_t *held) {
+    to_bytes = to_bytes / RING_UNIT_BYTES * RING_UNIT_BYTES;
+    to_bytes = to_bytes < r->most_bytes ? to_bytes : r->most_bytes;
+    to_bytes = to_bytes < RING_UNIT_BYTES ? RING_UNIT_BYTES : to_bytes;
+    *held = -1;
+    if (to_bytes >= r->bytes) {
+        return to_bytes == r->bytes || grow(r, to_bytes);
+    }
+    int32_t last = last_block(r);
+    while (!is_free(r, last) || r->block[last].offset > to_bytes) {
+        int32_t id = is_free(r, last) ? r->block[last].before : last;
+        if (r->block[id].state == RING_HELD) {
+            *held = id;
+            return false;
+        }
+        last = evict_one(r, id, evict, user);
+    }
+    mem_resize(r->base, r->bytes, to_bytes, NULL);
+    r->bytes = to_bytes;
+    if (r->block[last].offset == to_bytes) { /* the free rest vanishes */
+        r->block[r->block[last].before].after = -1;
+        list_remove(r, last, &r->free_head);
+        make_spare(r, last);
+    } else {
+        r->block[last].bytes = to_bytes - r->block[last].offset;
+    }
+    return true;
 }
 
 /* ---- for tests */

@@ -35,8 +35,9 @@ typedef struct ring_block {
 
 typedef struct ring {
     uint8_t *base;
-    uint64_t bytes;
-    ring_block *block; /* [n_block] */
+    uint64_t bytes;      /* in use; the map's first */
+    uint64_t most_bytes; /* of the map */
+    ring_block *block;   /* [n_block] */
     int32_t n_block;
     int32_t first; /* lowest address */
     int32_t spare; /* ids without memory */
@@ -51,10 +52,11 @@ typedef struct ring {
 /* Called before a kept block loses its memory. */
 typedef void (*ring_evict_fn)(void *user, int32_t block);
 
-/* Maps bytes (rounded down to units) for at most max_held blocks that are held or kept at a time.
- * The caller's ring_close, which takes a zeroed ring too. */
-int ring_open(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err);
-/* The same without memory: for replays, which only ask what would be where. */
+/* Maps bytes (rounded down to units), which ring_resize may raise up to most_bytes, for at most
+ * max_held blocks that are held or kept at a time. The caller's ring_close, which takes a zeroed
+ * ring too. */
+int ring_open(ring *r, uint64_t bytes, uint64_t most_bytes, int32_t max_held, smoe_error *err);
+/* The same without memory: for replays, which only ask what would be where. Not to be resized. */
 int ring_open_hollow(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err);
 void ring_close(ring *r);
 
@@ -67,6 +69,12 @@ void ring_hold(ring *r, int32_t block);
 void ring_drop(ring *r, int32_t block);
 /* Sets the value of a held or kept block; no NaN. */
 void ring_set_value(ring *r, int32_t block, double value);
+
+/* Gives memory back to the system from the end, or takes more, to_bytes rounded down to units and at
+ * most most_bytes. Kept blocks behind the new end are evicted. Returns false, having done what could
+ * be done, when a held block is in the way: its id is in *held (ring_drop or ring_keep it and try
+ * again). Growing fails with *held = -1 when the system has no memory. */
+bool ring_resize(ring *r, uint64_t to_bytes, ring_evict_fn evict, void *user, int32_t *held);
 
 static inline uint8_t *ring_at(const ring *r, int32_t block) {
     return r->base + r->block[block].offset;
