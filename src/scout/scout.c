@@ -1,11 +1,13 @@
 /* Loading of the resident tensors; see scout.h. */
 #include "scout/scout.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/pool.h"
 #include "formats/half.h"
 
 #define SCOUT_ALIGN_BYTES 64u
@@ -182,6 +184,60 @@ static int check_hash(loader *l, smoe_error *err) {
     return rc;
 }
 
+/* ---- reading with several threads */
+
+enum { READERS = 4 }; /* enough to keep a drive busy through the page cache */
+
+typedef struct reading {
+    loader *l;
+    pthread_mutex_t mutex;
+    int32_t first_bad; /* piece; n_piece: none */
+    int rc;
+    smoe_error *err; /* of first_bad */
+} reading;
+
+static bool is_past_bad(reading *r, int32_t i) {
+    pthread_mutex_lock(&r->mutex);
+    bool past = i > r->first_bad;
+    pthread_mutex_unlock(&r->mutex);
+    return past;
+}
+
+static void read_task(void *job, int32_t i, int32_t thread) {
+    reading *r = job;
+    smoe_error err;
+    (void)thread;
+    int rc = is_past_bad(r, i) ? SMOE_OK : load_piece(r->l, &r->l->piece[i], &err);
+    if (rc != SMOE_OK) {
+        pthread_mutex_lock(&r->mutex);
+        if (i < r->first_bad) { /* the same error whichever thread comes first */
+            r->first_bad = i;
+            r->rc = rc;
+            *r->err = err;
+        }
+        pthread_mutex_unlock(&r->mutex);
+    }
+}
+
+static int read_pieces(loader *l, smoe_error *err) {
+    pool *readers = NULL;
+    smoe_error found = {0};
+    reading r = {.l = l, .first_bad = l->n_piece, .rc = SMOE_OK, .err = &found};
+    /* a checksum is over the bytes in order */
+    int rc = pool_open(&readers, l->hash ? 1 : READERS, err);
+    if (rc == SMOE_OK) {
+        pthread_mutex_init(&r.mutex, NULL);
+        pool_run(readers, read_task, &r, l->n_piece);
+        pthread_mutex_destroy(&r.mutex);
+        pool_close(readers);
+        rc = r.rc;
+        if (rc != SMOE_OK && err) {
+            *err = found;
+        }
+    }
+    return rc;
+}
+
 /* Takes the lists and the map; reads in file order, which is also what drives like. */
 static int load_all(loader *l, scout *out, smoe_error *err) {
     const source *s = l->source;
@@ -201,10 +257,7 @@ static int load_all(loader *l, scout *out, smoe_error *err) {
     }
     for_each_ref(s, out, place_piece, &(placing){l, out->base});
     qsort(l->piece, (size_t)n, sizeof *l->piece, by_position);
-    int rc = SMOE_OK;
-    for (int32_t i = 0; i < n && rc == SMOE_OK; i++) {
-        rc = load_piece(l, &l->piece[i], err);
-    }
+    int rc = read_pieces(l, err);
     return rc == SMOE_OK && l->hash ? check_hash(l, err) : rc;
 }
 
