@@ -45,14 +45,20 @@ ALWAYS_INLINE void start_dots(enum rows_kind kind, const act_q8 *x, __m512i *dot
     }
 }
 
-/* One unit of sixteen rows against 32 activations. */
+/* One unit of sixteen rows against 32 activations: in two chains, which wait less. */
 ALWAYS_INLINE __m512 add_unit(enum rows_kind kind, const __m512i code[UNIT_DWORDS],
                               const rows_tile *w, size_t u, const act_q8 *x, __m512 acc) {
-    __m512i dot[2];
-    start_dots(kind, x, dot);
-    for (int k = 0; k < UNIT_DWORDS; k++) {
-        int run = rows_runs_of_16(kind) ? k / 4 : 0;
-        dot[run] = dot_4(dot[run], code[k], x->q + 4 * k);
+    __m512i dot[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    if (!rows_has_min(kind)) {
+        dot[0] = _mm512_set1_epi32(x->fix[0]);
+        dot[1] = _mm512_set1_epi32(x->fix[1]);
+    }
+    for (int k = 0; k < 4; k++) {
+        dot[0] = dot_4(dot[0], code[k], x->q + 4 * k);
+        dot[1] = dot_4(dot[1], code[4 + k], x->q + 16 + 4 * k);
+    }
+    if (!rows_runs_of_16(kind)) {
+        dot[0] = _mm512_add_epi32(dot[0], dot[1]);
     }
     return add_dots(kind, dot, w, u, x, acc);
 }
