@@ -354,7 +354,7 @@ TEST(gguf_deepseek_computes_what_its_folder_does) {
 
 static const char *vault_of(const char *path, const char *name, const char *quant);
 
-/* What llama3's scaling makes of the frequencies 1, 0.1, 0.01 and 0.001, as a converter stores it. */
+/* What llama3's scaling makes of the frequencies 1, 0.1, 0.01 and 0.001, as converters store it. */
 TEST(gguf_rope_divisors_are_llama3_scaling) {
     double wavelength = 2 * M_PI / 0.1, smooth = (64 / wavelength - 1) / (4 - 1);
     float divisors[] = {1, (float)(1 / ((1 - smooth) / 8 + smooth)), 8, 8};
@@ -396,6 +396,23 @@ TEST(gguf_expert_forms_are_one_model) {
     shape.form = TINY_SINGLE;
     shape.fused_qkv = true;
     check_same_logits(stacked, tiny_gguf_make("single.gguf", &shape));
+}
+
+/* As NVFP4 files have them; for each expert and each resident matrix. */
+TEST(gguf_factors_multiply_products) {
+    char plain[1200], scaled[1200];
+    tiny_gguf shape = {.n_shared = 1, .n_dense = 1};
+    snprintf(plain, sizeof plain, "%s", tiny_gguf_make("plain.gguf", &shape));
+    shape.factors = true;
+    snprintf(scaled, sizeof scaled, "%s", tiny_gguf_make("scaled.gguf", &shape));
+    source *s;
+    CHECK_OK(source_open(&s, scaled, &err));
+    CHECK(s->spec.scaled_head && s->spec.layer[0].attn.scaled == 15);
+    CHECK_INT(s->spec.layer[0].ffn.scaled, 7);
+    CHECK_INT(s->spec.layer[1].ffn.scaled, 63);
+    source_close(s);
+    check_same_logits(plain, scaled);
+    check_same_logits(scaled, vault_of(scaled, "m.smoe", NULL));
 }
 
 static int32_t extents_of(const char *path) {

@@ -23,6 +23,8 @@ typedef struct item {
     int32_t n_slice, n_row, n_col; /* n_row of a slice; 0: a vector */
     bool is_fused, is_permuted, is_qkv;
     dtype type;
+    int32_t factors_of; /* item that these are the factors of; 0: none */
+    bool has_factors;
     uint64_t offset;
 } item;
 
@@ -136,6 +138,27 @@ static void add_attention(builder *b, int32_t layer) {
     add_layer(b, layer, "attn_v", "self_attn.v_proj", KV_HEADS * HEAD_DIM, d, type);
 }
 
+/* Of matrices that are products: not the embedding (item 0), not the router. */
+static void add_factors(builder *b, int32_t of) {
+    char name[NAME_BYTES];
+    item *t = &b->item[of];
+    if (t->n_row == 0 || strstr(t->name, "ffn_gate_inp")) {
+        return;
+    }
+    snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(t->name) - strlen(".weight")), t->name);
+    t->has_factors = true;
+    add(b, name, "", 0, t->n_slice, DT_F32)->factors_of = of;
+    /* for low-precision activations, which nobody has to use */
+    snprintf(name, sizeof name, "%.*s.input_scale", (int)(strlen(t->name) - strlen(".weight")),
+             t->name);
+    add(b, name, "", 0, 1, DT_F32)->factors_of = of;
+}
+
+/* Of slice s of item i. */
+static float factor_of(int32_t i, int32_t s) {
+    return ldexpf(1, (i + 2 * s) % 7 - 3);
+}
+
 static void list_tensors(builder *b) {
     int32_t d = b->c.d_model;
     dtype type = b->c.dense;
@@ -150,6 +173,9 @@ static void list_tensors(builder *b) {
         add_attention(b, i);
         add_layer(b, i, "attn_output", "self_attn.o_proj", d, HEADS * HEAD_DIM, type);
         add_ffn(b, i);
+    }
+    for (int32_t i = 1, n = b->n; b->c.factors && i < n; i++) {
+        add_factors(b, i);
     }
     for (int32_t i = 0; b->c.bad_tensor && i < b->n; i++) {
         if (strcmp(b->item[i].name, b->c.bad_tensor) == 0) {
@@ -346,6 +372,13 @@ static void pad(FILE *f, int32_t alignment) {
 }
 
 static void put_data(FILE *f, const builder *b, const item *t) {
+    for (int32_t s = 0; t->factors_of && s < t->n_col; s++) {
+        float factor = factor_of(t->factors_of, s);
+        put(f, &factor, sizeof factor);
+    }
+    if (t->factors_of) {
+        return;
+    }
     if (t->origin[0][0] == '\0') {
         put(f, b->c.divisors, (size_t)t->n_col * sizeof *b->c.divisors);
         return;
@@ -356,6 +389,9 @@ static void put_data(FILE *f, const builder *b, const item *t) {
     for (int32_t s = 0; s < t->n_slice; s++) {
         for (int32_t r = 0; r < (t->n_row ? t->n_row : 1); r++) {
             item_row(t, s, r, x);
+            for (int32_t c = 0; t->has_factors && c < t->n_col; c++) {
+                x[c] /= factor_of((int32_t)(t - b->item), s);
+            }
             convert(t->type, x, t->n_col, row);
             put(f, row, (size_t)row_bytes);
         }

@@ -24,6 +24,8 @@ typedef struct tiny_gguf {
     int32_t n_layer, n_dense, n_expert; /* 0: 3, 0, 4 */
     int32_t n_shared;
     int32_t alignment; /* 0: 32 */
+    bool factors;      /* TINY_STACKED: a .scale of each matrix, powers of two by which the
+                               weights are divided: what is computed stays the same */
     bool fused_qkv;    /* attn_qkv in place of attn_q, attn_k, attn_v */
     bool sparse;       /* all zeros, written as a hole */
     const float

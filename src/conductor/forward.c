@@ -91,7 +91,7 @@ static int moe_block(smoe_model *m, int32_t layer, int32_t n_tok, const atomic_b
                 source_expert(m->source, ffn->moe_index, items[i].expert),
                 {items[i].part[PART_GATE], items[i].part[PART_UP], items[i].part[PART_DOWN]}};
         }
-        moe_compute(e, n_tok, views, n);
+        moe_compute(e, layer, n_tok, views, n);
         for (int32_t i = 0; i < n; i++) {
             streamer_release(m->streamer, &items[i]);
         }

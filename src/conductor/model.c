@@ -115,12 +115,24 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
     if (o->n_vault_on > LIMIT_EXPERTS) {
         c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
     }
+    if (!m->scout.is_locked) {
+        log_line(&m->log, SMOE_LOG_PLAN,
+                 "scout not locked in memory (the limit on locked memory, ulimit -l, is lower)");
+    }
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
         rc = streamer_preload(m->streamer, err);
         streamer_reset_stats(m->streamer);
     }
     return rc;
+}
+
+/* While the caller computes, what has landed is taken in and what waits is sent: the drive is never
+ * idle for longer than a task takes. */
+#define TICK_NS 100000u
+
+static void keep_reading(void *user) {
+    streamer_poll(user);
 }
 
 static void set_exec(smoe_model *m, const smoe_model_options *o) {
@@ -133,6 +145,7 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->spec_ranks = o->spec_ranks;
     m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
     lookahead_init(&m->ahead, o->lookahead);
+    pool_set_tick(m->pool, keep_reading, m->streamer, TICK_NS);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,

@@ -105,6 +105,7 @@ typedef struct linear_job {
     float *y;
     size_t y_stride;
     int32_t n_tok;
+    const float *factor; /* multiplies the results; NULL: none */
 } linear_job;
 
 /* Whether products with this type take int8 activations here. */

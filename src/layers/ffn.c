@@ -228,9 +228,12 @@ int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok) {
     return n_needed;
 }
 
-static linear_job expert_job(const expert_view *v, enum expert_part_kind part, const rows *x,
-                             int32_t slot, float *y, size_t y_stride, int32_t n_slot) {
+/* layer: the scout's weights of the layer, which has the factors of its experts. */
+static linear_job expert_job(const weight *layer, const expert_view *v, enum expert_part_kind part,
+                             const rows *x, int32_t slot, float *y, size_t y_stride,
+                             int32_t n_slot) {
     const struct expert_part *p = &v->ref->part[part];
+    const float *factors = layer[ROLE_FFN_GATE + part].factor;
     return (linear_job){.w = v->part[part],
                         .type = p->type,
                         .row_bytes = (size_t)(p->bytes / (uint64_t)p->n_row),
@@ -240,11 +243,14 @@ static linear_job expert_job(const expert_view *v, enum expert_part_kind part, c
                         .x_row = slot,
                         .y = y + (size_t)slot * y_stride,
                         .y_stride = y_stride,
-                        .n_tok = n_slot};
+                        .n_tok = n_slot,
+                        .factor = factors ? factors + v->expert : NULL};
 }
 
-void moe_compute(const exec *e, int32_t n_tok, const expert_view *views, int32_t n_view) {
+void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view *views,
+                 int32_t n_view) {
     const scratch *s = &e->s;
+    const weight *w = e->scout->layer[layer];
     gated_job in[MOE_VIEWS_MAX];
     linear_job down[MOE_VIEWS_MAX];
     /* One token needs no gathering: each of its slots reads the same row. */
@@ -257,13 +263,14 @@ void moe_compute(const exec *e, int32_t n_tok, const expert_view *views, int32_t
         int32_t n = s->first_slot[views[i].expert + 1] - slot;
         bool q8 = exec_wants_q8(e, views[i].ref->part[PART_DOWN].type);
         in[i] = (gated_job){
-            .gate = expert_job(&views[i], PART_GATE, x, slot, s->hidden.f, s->hidden.f_stride, n),
-            .up = expert_job(&views[i], PART_UP, x, slot, s->up, s->hidden.f_stride, n),
+            .gate =
+                expert_job(w, &views[i], PART_GATE, x, slot, s->hidden.f, s->hidden.f_stride, n),
+            .up = expert_job(w, &views[i], PART_UP, x, slot, s->up, s->hidden.f_stride, n),
             .q = q8 ? s->hidden.q + (size_t)slot * s->hidden.q_stride : NULL,
             .q_stride = s->hidden.q_stride};
         in[i].gate.x_row = in[i].up.x_row = n_tok == 1 ? 0 : slot;
-        down[i] =
-            expert_job(&views[i], PART_DOWN, &s->hidden, slot, s->out, (size_t)e->spec->d_model, n);
+        down[i] = expert_job(w, &views[i], PART_DOWN, &s->hidden, slot, s->out,
+                             (size_t)e->spec->d_model, n);
     }
     gated_run(e, in, n_view);
     linear_run(e, down, n_view);

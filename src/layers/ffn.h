@@ -24,7 +24,8 @@ typedef struct expert_view {
  */
 int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok);
 /* Computes all slots of these experts. */
-void moe_compute(const exec *e, int32_t n_tok, const expert_view *views, int32_t n_view);
+void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view *views,
+                 int32_t n_view);
 /* Computes the shared expert, where the layer has one: after moe_route and before moe_compute, so
  * that it fills the time in which the first experts are on their way. */
 void moe_shared(const exec *e, int32_t layer, int32_t n_tok);

@@ -25,6 +25,14 @@ static int32_t tasks_of(const linear_job *j, int32_t rows_per_task) {
     return (j->n_row + rows_per_task - 1) / rows_per_task;
 }
 
+static void multiply(float *y, size_t y_stride, float factor, int32_t n_row, int32_t n_tok) {
+    for (int32_t t = 0; t < n_tok; t++, y += y_stride) {
+        for (int32_t r = 0; r < n_row; r++) {
+            y[r] *= factor;
+        }
+    }
+}
+
 void linear_rows(const exec *e, const linear_job *j, int32_t row, int32_t n_row) {
     const char *w = (const char *)j->w + (size_t)row * j->row_bytes;
     const rows *x = j->x;
@@ -34,6 +42,9 @@ void linear_rows(const exec *e, const linear_job *j, int32_t row, int32_t n_row)
     } else {
         e->kernels->mm_f32[j->type](j->y + row, j->y_stride, w, j->row_bytes, n_row, j->n_col,
                                     x->f + (size_t)j->x_row * x->f_stride, x->f_stride, j->n_tok);
+    }
+    if (j->factor) {
+        multiply(j->y + row, j->y_stride, *j->factor, n_row, j->n_tok);
     }
 }
 
@@ -96,7 +107,8 @@ linear_job linear_of(const weight *w, const rows *x, float *y, size_t y_stride, 
                         .x = x,
                         .y = y,
                         .y_stride = y_stride,
-                        .n_tok = n_tok};
+                        .n_tok = n_tok,
+                        .factor = w->factor};
 }
 
 typedef struct quantize_state {

@@ -36,6 +36,17 @@ static const char *const role_tensor[ROLE_COUNT] = {
     [ROLE_SHARED_UP] = "ffn_up_shexp.weight",
     [ROLE_SHARED_DOWN] = "ffn_down_shexp.weight",
     [ROLE_SHARED_SCALE] = "ffn_gate_inp_shexp.weight",
+    [ROLE_HEAD_FACTOR] = "output.scale",
+    [ROLE_ATTN_Q_FACTOR] = "attn_q.scale",
+    [ROLE_ATTN_K_FACTOR] = "attn_k.scale",
+    [ROLE_ATTN_V_FACTOR] = "attn_v.scale",
+    [ROLE_ATTN_O_FACTOR] = "attn_output.scale",
+    [ROLE_FFN_GATE_FACTOR] = "ffn_gate.scale",
+    [ROLE_FFN_UP_FACTOR] = "ffn_up.scale",
+    [ROLE_FFN_DOWN_FACTOR] = "ffn_down.scale",
+    [ROLE_SHARED_GATE_FACTOR] = "ffn_gate_shexp.scale",
+    [ROLE_SHARED_UP_FACTOR] = "ffn_up_shexp.scale",
+    [ROLE_SHARED_DOWN_FACTOR] = "ffn_down_shexp.scale",
 };
 
 static const char fused_tensor[] = "ffn_gate_up_exps.weight"; /* gate's rows, then up's */
@@ -106,6 +117,19 @@ static int check_type(const binder *b, const tensor *t, bool is_vector) {
 
 /* ---- resident tensors */
 
+static void role_tensor_name(char out[NAME_BYTES], const spec *s, int32_t layer, role r) {
+    static const char *const of_experts[] = {"ffn_gate_exps.scale", "ffn_up_exps.scale",
+                                             "ffn_down_exps.scale"};
+    if (r < ROLE_FIRST_OF_LAYER) {
+        snprintf(out, NAME_BYTES, "%s", role_tensor[r]);
+    } else if (r >= ROLE_FFN_GATE_FACTOR && r <= ROLE_FFN_DOWN_FACTOR &&
+               s->layer[layer].ffn.kind == FFN_MOE) {
+        layer_name(out, layer, of_experts[r - ROLE_FFN_GATE_FACTOR]);
+    } else {
+        layer_name(out, layer, role_tensor[r]);
+    }
+}
+
 static int take_ref(const binder *b, const tensor *t, role_shape shape, uint64_t at_bytes,
                     uint64_t bytes, weight_ref *ref) {
     int rc = check_type(b, t, shape.n_row == 1);
@@ -161,11 +185,7 @@ static int bind_role(const binder *b, weight_ref *ref, int32_t layer, role r) {
     if (!role_is_wanted(&b->s->spec, layer, r)) {
         return SMOE_OK;
     }
-    if (r < ROLE_FIRST_OF_LAYER) {
-        snprintf(name, sizeof name, "%s", role_tensor[r]);
-    } else {
-        layer_name(name, layer, role_tensor[r]);
-    }
+    role_tensor_name(name, &b->s->spec, layer, r);
     const tensor *t = find(b, name);
     const tensor *fused = t ? NULL : find_fused_qkv(b, layer, r, &part);
     if (!t) {
@@ -322,10 +342,17 @@ static bool is_beyond(const char *name, int32_t n_layer) {
     return layer >= n_layer;
 }
 
+/* Scales for int8 or fp4 activations, which this program chooses by itself. */
+static bool is_input_scale(const char *name) {
+    static const char suffix[] = ".input_scale";
+    size_t n = strlen(name);
+    return n > sizeof suffix && strcmp(name + n - (sizeof suffix - 1), suffix) == 0;
+}
+
 static int refuse_unbound(const binder *b) {
     for (int32_t i = 0; i < b->table->n_item; i++) {
         const char *name = b->table->item[i].name;
-        if (!b->is_bound[i] && !is_beyond(name, b->s->spec.n_layer)) {
+        if (!b->is_bound[i] && !is_input_scale(name) && !is_beyond(name, b->s->spec.n_layer)) {
             return err_set(b->err, SMOE_ERR_UNSUPPORTED,
                            "%s: tensor %s is not one that a %s model has here", b->label, name,
                            b->s->spec.family);

@@ -103,6 +103,7 @@ static int check_attn(const check *c, const spec *s, const attn_spec *a) {
     }
     TRY(check_positive(c, "scale", a->scale));
     TRY(check_not_negative(c, "clip", a->clip));
+    TRY(check_int(c, "attn.scaled", a->scaled, 0, 15));
     return check_not_negative(c, "softcap", a->softcap);
 }
 
@@ -117,6 +118,7 @@ static int check_ffn(const check *c, const spec *s, const ffn_spec *f, int32_t m
     if (f->shared_gate && f->shared_width == 0) {
         return bad(c, "shared_gate", "is set without a shared expert");
     }
+    TRY(check_int(c, "ffn.scaled", f->scaled, 0, f->shared_width ? 63 : 7));
     TRY(check_int(c, "act", (int64_t)f->act, ACT_SILU, ACT_SWIGLU_CLAMP));
     TRY(check_not_negative(c, "clamp", f->clamp));
     if (moe && s->router.n_group > 1 && f->n_expert % s->router.n_group != 0) {
