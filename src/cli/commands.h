@@ -14,5 +14,6 @@ extern const command command_logits;
 extern const command command_eval;
 extern const command command_render;
 extern const command command_synth;
+extern const command command_bench;
 
 #endif
