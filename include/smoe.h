@@ -156,6 +156,10 @@ typedef enum smoe_precision {
     SMOE_PRECISION_REFERENCE /* float32 on dequantised weights, f32 KV */
 } smoe_precision;
 typedef enum smoe_io_choice { SMOE_IO_AUTO, SMOE_IO_URING, SMOE_IO_THREADS } smoe_io_choice;
+typedef enum smoe_policy {
+    SMOE_POLICY_ADAPTIVE, /* keep what is likeliest to be used next; docs/cache-policy.md */
+    SMOE_POLICY_RECENCY   /* keep what was used last */
+} smoe_policy;
 typedef enum smoe_switch { SMOE_AUTO, SMOE_ON, SMOE_OFF } smoe_switch;
 
 typedef enum smoe_probe_mode { SMOE_PROBE_AUTO, SMOE_PROBE_REDO, SMOE_PROBE_OFF } smoe_probe_mode;
@@ -169,6 +173,7 @@ typedef struct smoe_model_options {
     int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
     smoe_precision precision;
     smoe_io_choice io;
+    smoe_policy policy;    /* what the ring keeps; never changes a result */
     smoe_switch direct;    /* O_DIRECT: auto falls back with a notice, on insists */
     smoe_switch lookahead; /* read what the next layer's gate would name, in decode; auto: while it
                               pays, by what is measured */
@@ -459,6 +464,45 @@ typedef struct smoe_generate_options {
 SMOE_API int smoe_generate(smoe_session *session, const int32_t *prompt, size_t n_prompt,
                            const smoe_generate_options *options, int32_t **ids, size_t *n_id,
                            smoe_finish *finish, smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ routing traces */
+
+/* Records the routing of everything that is computed from now on, replacing path: which experts
+ * each token chose in each layer, and the layer's scores. A write that fails shows at the stop, not
+ * before. */
+SMOE_API int smoe_trace_start(smoe_model *model, const char *path, smoe_error *err) SMOE_MUST_USE;
+/* Ends the recording; without one it does nothing. Closing the model drops a recording's errors. */
+SMOE_API int smoe_trace_stop(smoe_model *model, smoe_error *err) SMOE_MUST_USE;
+
+typedef struct smoe_trace smoe_trace;
+
+typedef struct smoe_trace_info {
+    char model[256]; /* name of the file or folder */
+    int32_t n_moe_layer;
+    int32_t n_expert, n_expert_used; /* of the first layer with experts */
+    uint64_t n_tok, n_decode_tok;
+    uint64_t token_cycle_bytes; /* as they lie in the ring, the most that one token needs */
+    uint64_t experts_bytes;     /* a ring for all */
+    bool cut_off;               /* the recording did not come to its end */
+} smoe_trace_info;
+
+/* What a ring would have done with the trace. Each use is counted once. */
+typedef struct smoe_replay {
+    uint64_t uses, hits;
+    uint64_t decode_uses, decode_hits; /* of which by single tokens */
+    uint64_t read_bytes, decode_read_bytes;
+    uint64_t evictions;
+} smoe_replay;
+
+/* Reads and checks a trace. *out is the caller's (smoe_trace_close, which takes NULL). */
+SMOE_API int smoe_trace_open(smoe_trace **out, const char *path, smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_trace_close(smoe_trace *trace);
+SMOE_API void smoe_trace_describe(const smoe_trace *trace, smoe_trace_info *out);
+/* The policies' names, by number; NULL past the last. docs/cache-policy.md says what they do. */
+SMOE_API const char *smoe_trace_policy(size_t i);
+/* A ring of ring_bytes, at least the largest expert, under the policy of that number. */
+SMOE_API int smoe_trace_replay(const smoe_trace *trace, size_t policy, uint64_t ring_bytes,
+                               smoe_replay *out, smoe_error *err) SMOE_MUST_USE;
 
 /* ------------------------------------------------------------------ counters */
 

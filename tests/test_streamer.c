@@ -600,7 +600,7 @@ TEST(streamer_reads_from_every_copy) {
                                    .checksums = true});
     snprintf(dir, sizeof dir, "%s/copy", test_dir());
     CHECK_INT(mkdir(dir, 0700), 0);
-    for (int32_t i = 0; i < 2; i++) {
+    for (int32_t i = 0; i < fx.source.files.n_file; i++) {
         snprintf(name, sizeof name, "%s/%s", dir, strrchr(fx.path[i], '/') + 1);
         test_write_file(name, fx.data[i], (size_t)fx.file[i].bytes);
     }

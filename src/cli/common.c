@@ -16,7 +16,7 @@
 #include "base/mem.h"
 
 const option *model_option_rows(model_flags *f) {
-    static option rows[17];
+    static option rows[18];
     smoe_model_options *o = &f->options;
     const option all[] = {
         {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
@@ -41,6 +41,8 @@ const option *model_option_rows(model_flags *f) {
         {OPTION_CHOICE, 0, "io", "auto|uring|threads", &f->io, 0, 0, "how the drive is read", NULL},
         {OPTION_CHOICE, 0, "direct", "auto|on|off", &f->direct, 0, 0,
          "O_DIRECT reads that bypass the page cache", NULL},
+        {OPTION_CHOICE, 0, "policy", "adaptive|recency", &f->policy, 0, 0,
+         "which experts the ring keeps", NULL},
         {OPTION_FLAG, 0, "resident", NULL, &o->resident, 0, 0,
          "read every expert at the start and keep it", NULL},
         {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
@@ -174,6 +176,7 @@ int open_model_with(const char *path, model_flags *flags, smoe_model **model,
                     smoe_session **session, smoe_error *err) {
     flags->options.precision = (smoe_precision)flags->precision;
     flags->options.io = (smoe_io_choice)flags->io;
+    flags->options.policy = (smoe_policy)flags->policy;
     flags->options.direct = (smoe_switch)flags->direct;
     flags->options.lookahead = (smoe_switch)flags->lookahead;
     flags->options.probe = flags->probe ? SMOE_PROBE_REDO : SMOE_PROBE_AUTO;

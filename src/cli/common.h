@@ -14,7 +14,7 @@ enum { EXIT_STOPPED = 130 };
 
 typedef struct model_flags {
     smoe_model_options options;
-    int precision, io, direct, lookahead; /* choices, copied into options by open_model */
+    int precision, io, direct, lookahead, policy; /* choices, copied into options by open_model */
     bool probe;
     option_list vault_on;
     bool quiet;

@@ -17,7 +17,7 @@
  * what a generation takes for its sampler and ids. */
 #define RESERVE_BYTES         ((uint64_t)2 << 20)
 #define RESERVE_THREAD_BYTES  (128u << 10)
-#define RESERVE_EXPERT_BYTES  160u
+#define RESERVE_EXPERT_BYTES  264u
 #define RESERVE_VOCAB_BYTES   9u
 #define RESERVE_CONTEXT_BYTES 8u
 
@@ -48,8 +48,8 @@ int plan_defaults(smoe_model_options *o, const spec *sp, smoe_error *err) {
         return err_set(err, SMOE_ERR_ARGUMENT, "chunk: %d must be at least 1", o->chunk_tok);
     }
     if (o->precision > SMOE_PRECISION_REFERENCE || o->io > SMOE_IO_THREADS ||
-        o->direct > SMOE_OFF) {
-        return err_set(err, SMOE_ERR_ARGUMENT, "precision, io or direct: no such choice");
+        o->direct > SMOE_OFF || o->policy > SMOE_POLICY_RECENCY) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "precision, io, direct or policy: no such choice");
     }
     if (o->spec_ranks < 0 || o->spec_ranks > LIMIT_EXPERTS) {
         return err_set(err, SMOE_ERR_ARGUMENT, "spec: %d is out of range (0 to %d)", o->spec_ranks,

@@ -93,7 +93,7 @@ typedef struct exec {
 } exec;
 
 /* One matrix product of a set that is scheduled as one job over the threads:
- * y[t][r] = w[r] . x[t], or y[t][r] += that times scale when add is set. */
+ * y[t][r] = w[r] . x[t]. */
 typedef struct linear_job {
     const void *w;
     dtype type;
@@ -105,6 +105,7 @@ typedef struct linear_job {
     float *y;
     size_t y_stride;
     int32_t n_tok;
+    const float *factor; /* multiplies the results; NULL: none */
 } linear_job;
 
 /* Whether products with this type take int8 activations here. */
@@ -114,6 +115,15 @@ void rows_quantize(const exec *e, const rows *x, int32_t n, int32_t n_col);
 /* Runs all jobs; their outputs must not overlap. Rows of x must be quantised where the type wants
  * it. */
 void linear_run(const exec *e, const linear_job *jobs, int32_t n_job);
+/* Rows that the widest kernels compute side by side: tasks are multiples of it. */
+#define LINEAR_ROW_GROUP 16
+/* Rows [row, row + n_row) of a job, in this thread. */
+void linear_rows(const exec *e, const linear_job *job, int32_t row, int32_t n_row);
+/* Brings the first rows from `row` on nearer. Kernels do so only for what lies behind their own. */
+void linear_prefetch(const linear_job *job, int32_t row);
+/* How many rows make a task, a multiple of `multiple`, of n_row in all, whose weights times tokens
+ * are work_bytes. */
+int32_t linear_rows_a_task(const exec *e, int64_t n_row, uint64_t work_bytes, int32_t multiple);
 /* A job over a resident matrix. */
 linear_job linear_of(const weight *w, const rows *x, float *y, size_t y_stride, int32_t n_tok);
 

@@ -2,9 +2,10 @@
 #include "scout/scout.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
-#include "base/file.h"
+#include "base/direct_reader.h"
 #include "formats/half.h"
 
 #define SCOUT_ALIGN_BYTES 64u
@@ -21,6 +22,7 @@ typedef struct piece {
 
 typedef struct loader {
     const source *source;
+    direct_reader reader;
     piece *piece; /* [n_piece], in the order of the files */
     int32_t n_piece;
     /* A vault's scout is hashed as it is read, byte by byte from its start: */
@@ -48,7 +50,7 @@ static uint64_t piece_bytes(const weight_ref *ref) {
 static int read_piece_bytes(loader *l, const weight_ref *ref, uint64_t at_bytes, void *buf,
                             size_t bytes, smoe_error *err) {
     const model_file *file = &l->source->files.file[ref->file];
-    int rc = file_read_at(file->fd, file->path, ref->offset + at_bytes, buf, bytes, err);
+    int rc = direct_read(&l->reader, file->path, file->fd, ref->offset + at_bytes, buf, bytes, err);
     if (rc != SMOE_OK) {
         return err_prefix(err, rc, "tensor %s", ref->name);
     }
@@ -66,7 +68,7 @@ static int hash_until(loader *l, uint64_t end_bytes, smoe_error *err) {
     while (l->hashed_bytes < end_bytes) {
         uint64_t left = end_bytes - l->hashed_bytes;
         size_t n = left < sizeof stage ? (size_t)left : sizeof stage;
-        int rc = file_read_at(file->fd, file->path, l->hashed_bytes, stage, n, err);
+        int rc = direct_read(&l->reader, file->path, file->fd, l->hashed_bytes, stage, n, err);
         if (rc != SMOE_OK) {
             return rc;
         }
@@ -207,18 +209,41 @@ static int load_all(loader *l, scout *out, smoe_error *err) {
     return rc == SMOE_OK && l->hash ? check_hash(l, err) : rc;
 }
 
+/* Locked memory is not paged out when something else wants it. A system that allows less than the
+ * scout (RLIMIT_MEMLOCK) leaves it as it is. */
+static bool lock_pages(const scout *sc) {
+    return mlock(sc->base, (size_t)sc->bytes) == 0;
+}
+
+/* Hands each matrix its factor; those of experts are theirs to take. */
+static void link_factors(scout *sc, const spec *s) {
+    sc->global[ROLE_HEAD].factor = sc->global[ROLE_HEAD_FACTOR].data;
+    for (int32_t i = 0; i < s->n_layer; i++) {
+        for (int r = ROLE_FIRST_OF_LAYER; r < ROLE_COUNT; r++) {
+            role factor = role_factor((role)r);
+            if (factor < ROLE_COUNT) {
+                sc->layer[i][r].factor = sc->layer[i][factor].data;
+            }
+        }
+    }
+}
+
 int scout_load(scout *out, const source *s, smoe_error *err) {
     *out = (scout){.bytes = scout_load_bytes(s)};
     loader l = {.source = s};
     int rc = mem_map(&out->base, out->bytes, err);
+    rc = rc ? rc : direct_reader_open(&l.reader, err);
     rc = rc == SMOE_OK ? load_all(&l, out, err)
                        : err_prefix(err, rc, "resident weights of %s", s->path);
+    direct_reader_close(&l.reader);
     free(l.piece);
     XXH3_freeState(l.hash);
     if (rc != SMOE_OK) {
         scout_free(out);
         return rc;
     }
+    out->is_locked = lock_pages(out);
+    link_factors(out, &s->spec);
     if (s->spec.tied_head) {
         out->global[ROLE_HEAD] = out->global[ROLE_EMBED];
     }

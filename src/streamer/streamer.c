@@ -16,6 +16,7 @@
  */
 #include "streamer/streamer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -43,12 +44,15 @@ static void discard(streamer *s, int32_t id) {
 
 /* Returns the entry, or -1 without room. */
 static int32_t start_load(streamer *s, int32_t moe_index, int32_t expert, int32_t wanted,
-                          uint64_t youngest_stamp) {
+                          double most_value) {
     const expert_ref *ref = source_expert(s->source, moe_index, expert);
-    int32_t id = ring_take(&s->ring, streamer_slot_bytes(ref), youngest_stamp, on_evict, s);
+    int32_t id = ring_take(&s->ring, streamer_slot_bytes(ref), most_value, on_evict, s);
     if (id >= 0) {
         s->entry[id] = (entry){.moe_index = moe_index, .expert = expert, .wanted = wanted};
         *entry_slot(s, moe_index, expert) = id;
+        ring_set_value(&s->ring, id,
+                       wanted < 0 ? policy_bet_value(&s->policy, moe_index)
+                                  : policy_value(&s->policy, moe_index, expert));
         queue_push(&s->queue, id, ref, ring_at(&s->ring, id), wanted >= 0);
     }
     return id;
@@ -56,9 +60,8 @@ static int32_t start_load(streamer *s, int32_t moe_index, int32_t expert, int32_
 
 /* ---- bets */
 
-/* Bets start only into space that is free or was last used before the last n_moe_layer demands,
- * which is one token in decode: they never push out what the current token used, nor, landing with
- * a fresh stamp, each other. */
+/* Bets start only into space that is free or of little value; being themselves of great value until
+ * their layer's next turn, they never push out each other. */
 static bool start_bet(streamer *s) {
     while (s->n_bet > 0) {
         bet b = s->bet[0];
@@ -67,8 +70,7 @@ static bool start_bet(streamer *s) {
         if (*entry_slot(s, b.moe_index, b.expert) >= 0) {
             continue;
         }
-        uint64_t before_token = s->mark[s->n_demand % (uint64_t)s->source->n_moe_layer];
-        int32_t id = start_load(s, b.moe_index, b.expert, -1, before_token);
+        int32_t id = start_load(s, b.moe_index, b.expert, -1, policy_bet_limit(&s->policy));
         if (id >= 0) {
             s->entry[id].is_bet = true;
             s->stats.spec_reads++;
@@ -90,8 +92,8 @@ static void drop_bets_on(streamer *s, int32_t moe_index) {
 
 /* ---- the sweep */
 
-/* What it reads stays until its layer's demand, since it is the newest in the ring and at most half
- * of it. */
+/* What it reads stays until its layer's demand: it has the value of a bet, and is at most half of the
+ * ring. */
 static bool start_sweep(streamer *s) {
     while (s->sweep_at < s->n_sweep && s->sweep_bytes < s->ring.bytes / 2) {
         int32_t expert = s->sweep[s->sweep_at];
@@ -99,7 +101,7 @@ static bool start_sweep(streamer *s) {
             s->sweep_at++;
             continue;
         }
-        int32_t id = start_load(s, s->sweep_moe, expert, -1, UINT64_MAX);
+        int32_t id = start_load(s, s->sweep_moe, expert, -1, INFINITY);
         if (id < 0) {
             return false; /* again when something is released */
         }
@@ -136,7 +138,7 @@ static bool start_miss(streamer *s) {
         return false;
     }
     int32_t wanted = s->miss[s->miss_at];
-    if (start_load(s, s->moe_index, s->want[wanted], wanted, UINT64_MAX) < 0) {
+    if (start_load(s, s->moe_index, s->want[wanted], wanted, INFINITY) < 0) {
         return false;
     }
     s->miss_at++;
@@ -266,11 +268,39 @@ static void claim(streamer *s, int32_t wanted) {
     s->ready[s->n_ready++] = id;
 }
 
+/* A turn changes the values of the layer's records and of no other's. */
+static void set_values(streamer *s, int32_t moe_index) {
+    for (int32_t e = 0; e < s->policy.layer[moe_index].n_expert; e++) {
+        int32_t id = *entry_slot(s, moe_index, e);
+        if (id >= 0) {
+            ring_set_value(&s->ring, id, policy_value(&s->policy, moe_index, e));
+        }
+    }
+}
+
+void streamer_route(streamer *s, const routing *r, const float *score, bool is_log) {
+    routing full = *r;
+    streamer_abandon(s);
+    full.margin = s->margin;
+    routing_margins(score, s->policy.layer[r->moe_index].n_expert, is_log, s->margin);
+    if (s->record) {
+        trace_write(s->record, &full);
+    }
+    policy_turn(&s->policy, &full);
+    set_values(s, r->moe_index);
+    s->is_routed = true;
+}
+
 void streamer_demand(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n) {
     streamer_abandon(s);
     drop_bets_on(s, moe_index);
     end_sweep(s);
-    s->mark[s->n_demand++ % (uint64_t)s->source->n_moe_layer] = s->ring.clock;
+    if (!s->is_routed && s->is_counting) {
+        routing r = {.moe_index = moe_index, .n_tok = 1, .choice = experts, .n_used = n};
+        policy_turn(&s->policy, &r);
+        set_values(s, moe_index);
+    }
+    s->is_routed = false;
     s->moe_index = moe_index;
     s->n_want = n;
     for (int32_t i = 0; i < n; i++) {
@@ -536,6 +566,10 @@ int streamer_preload(streamer *s, smoe_error *err) {
     }
     s->is_counting = true;
     return rc;
+}
+
+void streamer_record(streamer *s, trace_writer *w) {
+    s->record = w;
 }
 
 void streamer_get_stats(const streamer *s, streamer_stats *out) {

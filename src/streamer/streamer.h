@@ -18,7 +18,9 @@
 #include "base/log.h"
 #include "model/source.h"
 #include "streamer/io.h"
+#include "streamer/policy.h"
 #include "streamer/queue.h"
+#include "streamer/trace.h"
 
 typedef struct streamer streamer;
 
@@ -34,6 +36,7 @@ typedef struct streamer_config {
     smoe_probe_mode probe;
     const char *const *copy_dir; /* [n_copy]: folders on other drives that hold the same files */
     int32_t n_copy;              /* below QUEUE_DRIVES */
+    policy_kind policy;          /* what is kept when the ring is full */
     log_sink log;
 } streamer_config;
 
@@ -54,6 +57,15 @@ typedef struct streamer_item {
     int32_t entry;                /* the streamer's own */
 } streamer_item;
 
+/* What the router said, before the layer's demand: the policy learns from it. score: [n_expert] of
+ * the last token, probabilities or, with is_log, logits; r->margin is not looked at. A demand
+ * without it is taken as the choice of one token. Never allocates. */
+void streamer_route(streamer *s, const routing *r, const float *score, bool is_log);
+/* From now on routings are recorded, until it is called with NULL; w is the caller's. */
+void streamer_record(streamer *s, trace_writer *w);
+/* Fills in all of a trace's header but its name and id; the tables are the caller's (free). */
+int streamer_trace_header(const streamer *s, trace_header *out, smoe_error *err);
+
 /* experts: distinct ids, at most the layer's number. The previous demand must be finished. Never
  * blocks, never allocates. */
 void streamer_demand(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
@@ -67,9 +79,9 @@ void streamer_release(streamer *s, const streamer_item *item);
 void streamer_abandon(streamer *s);
 
 /* Speculative: read these if nothing better is to do, never before a demand read and two reads at a
- * time. Only into space that is free or was last used before the current token (the last
- * n_moe_layer demands). Replaces what an earlier bet on this layer has not started, as does the
- * layer's demand; a bounded number waits, the oldest are dropped. A bet that fails says nothing. */
+ * time. Only into space that is free or of little value (policy_bet_limit). Replaces what an
+ * earlier bet on this layer has not started, as does the layer's demand; a bounded number waits,
+ * the oldest are dropped. A bet that fails says nothing. */
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* The sweep of prefill: what a layer will need next, in the order in which it lies in the file, read
  * at full depth behind the current demand while that is computed. May push out everything but what

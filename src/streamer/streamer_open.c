@@ -74,6 +74,21 @@ static int check_source(const source *s, uint64_t *least_bytes, int64_t *n_exper
     return SMOE_OK;
 }
 
+static int open_policy(streamer *s, policy_kind kind, smoe_error *err) {
+    const source *src = s->source;
+    policy_layer *layer = mem_array((size_t)src->n_moe_layer, sizeof *layer);
+    if (!layer) {
+        return err_no_memory(err, (uint64_t)src->n_moe_layer * sizeof *layer);
+    }
+    for (int32_t m = 0; m < src->n_moe_layer; m++) {
+        const ffn_spec *ffn = &src->spec.layer[spec_moe_layer(&src->spec, m)].ffn;
+        layer[m] = (policy_layer){ffn->n_expert, ffn->n_expert_used};
+    }
+    int rc = policy_open(&s->policy, kind, layer, src->n_moe_layer, src->n_expert_row, err);
+    free(layer);
+    return rc;
+}
+
 /* ---- open and close */
 
 static int open_tables(streamer *s, smoe_error *err) {
@@ -81,7 +96,7 @@ static int open_tables(streamer *s, smoe_error *err) {
     size_t n_block = (size_t)s->ring.n_block;
     s->entry = mem_array(n_block, sizeof *s->entry);
     s->entry_of = mem_array(n_layer * n_row, sizeof *s->entry_of);
-    s->mark = mem_array(n_layer, sizeof *s->mark);
+    s->margin = mem_array(n_row, sizeof *s->margin);
     s->all = mem_array(n_row, sizeof *s->all);
     s->want = mem_array(n_row, sizeof *s->want);
     s->miss = mem_array(n_row, sizeof *s->miss);
@@ -89,8 +104,8 @@ static int open_tables(streamer *s, smoe_error *err) {
     s->sweep = mem_array(n_row, sizeof *s->sweep);
     s->hash = XXH3_createState();
     s->table_bytes = n_block * sizeof *s->entry + n_layer * n_row * sizeof *s->entry_of +
-                     n_layer * sizeof *s->mark + 5 * n_row * sizeof *s->want + sizeof *s;
-    if (!s->entry || !s->entry_of || !s->mark || !s->all || !s->want || !s->miss || !s->ready ||
+                     n_row * sizeof *s->margin + 5 * n_row * sizeof *s->want + sizeof *s;
+    if (!s->entry || !s->entry_of || !s->margin || !s->all || !s->want || !s->miss || !s->ready ||
         !s->sweep || !s->hash) {
         return err_no_memory(err, s->table_bytes);
     }
@@ -157,6 +172,9 @@ int streamer_open(streamer **out, const streamer_config *config, smoe_error *err
         rc = open_tables(s, err);
     }
     if (rc == SMOE_OK) {
+        rc = open_policy(s, config->policy, err);
+    }
+    if (rc == SMOE_OK) {
         rc = streamer_open_queue(s, config, err);
     }
     if (rc != SMOE_OK) {
@@ -175,7 +193,8 @@ void streamer_close(streamer *s) {
     ring_close(&s->ring);
     free(s->entry);
     free(s->entry_of);
-    free(s->mark);
+    policy_close(&s->policy);
+    free(s->margin);
     free(s->all);
     free(s->want);
     free(s->miss);
@@ -194,5 +213,6 @@ bool streamer_is_direct(const streamer *s) {
 }
 
 uint64_t streamer_held_bytes(const streamer *s) {
-    return s->table_bytes + ring_held_bytes(&s->ring) + queue_held_bytes(&s->queue);
+    return s->table_bytes + policy_held_bytes(&s->policy) + ring_held_bytes(&s->ring) +
+           queue_held_bytes(&s->queue);
 }

@@ -34,13 +34,15 @@ struct streamer {
     const source *source;
     log_sink log;
     ring ring;
+    policy policy;
     queue queue;
-    entry *entry;       /* [ring.n_block] */
-    int32_t *entry_of;  /* [n_moe_layer][n_expert_row], -1: not in the ring */
-    uint64_t *mark;     /* [n_moe_layer]: ring.clock when each of the last demands began */
-    uint64_t n_demand;  /* demands so far */
-    int32_t *all;       /* [n_expert_row], scratch of preload */
-    XXH3_state_t *hash; /* for experts in several extents */
+    entry *entry;         /* [ring.n_block] */
+    int32_t *entry_of;    /* [n_moe_layer][n_expert_row], -1: not in the ring */
+    bool is_routed;       /* the policy knows of the coming demand */
+    uint8_t *margin;      /* [n_expert_row], scratch of streamer_route */
+    trace_writer *record; /* NULL: routings are not recorded */
+    int32_t *all;         /* [n_expert_row], scratch of preload */
+    XXH3_state_t *hash;   /* for experts in several extents */
     uint64_t table_bytes;
     double probed_bytes_per_s; /* 0: not measured */
 
