@@ -14,6 +14,7 @@ static const struct {
     {"codebooks", "derive the value tables of Q4 and Q2 and compare with the built-in ones",
      bench_codebooks},
     {"grammar", "token masks of grammars and JSON schemas", bench_grammar},
+    {"tokenizer", "encoding, decoding and opening of a tokenizer", bench_tokenizer},
 };
 enum { N_BENCH = sizeof benches / sizeof *benches };
 

@@ -9,5 +9,6 @@ bench_fn bench_kernels;   /* bench_kernels.c */
 bench_fn bench_model;     /* bench_model.c */
 bench_fn bench_codebooks; /* bench_codebooks.c */
 bench_fn bench_grammar;   /* bench_grammar.c */
+bench_fn bench_tokenizer; /* bench_tokenizer.c */
 
 #endif

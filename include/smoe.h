@@ -124,6 +124,27 @@ SMOE_API int smoe_sculpt(const char *checkpoint_path, const char *vault_path,
 SMOE_API int smoe_verify(const char *vault_path, smoe_progress_fn progress, void *user,
                          smoe_error *err) SMOE_MUST_USE;
 
+/* ------------------------------------------------------------------ synthetic models */
+
+typedef struct smoe_synth_options {
+    const char *shape; /* "qwen3-30b-a3b", …; the error for an unknown one lists them */
+    const char *type;  /* of the experts: "q4_k", "q8_0", …; NULL: q4_k */
+    bool uniform;      /* routing near-uniform instead of skewed */
+    uint64_t seed;
+    int32_t n_layer;  /* 0: as many as the shape has */
+    int32_t n_thread; /* 0: one for each core */
+    bool overwrite;   /* replace a file of that name */
+    smoe_progress_fn progress;
+    smoe_log_fn log;
+    void *user; /* handed to both callbacks */
+} smoe_synth_options;
+
+/* Writes a GGUF file of a published model's exact shape with random weights, to measure with; see
+ * docs/synth.md. The same options give the same bytes. path ends in .gguf and exists only when
+ * complete; after failure nothing is left. */
+SMOE_API int smoe_synth(const char *path, const smoe_synth_options *options,
+                        smoe_error *err) SMOE_MUST_USE;
+
 /* ------------------------------------------------------------------ models */
 
 typedef struct smoe_model smoe_model;
@@ -135,20 +156,33 @@ typedef enum smoe_precision {
     SMOE_PRECISION_REFERENCE /* float32 on dequantised weights, f32 KV */
 } smoe_precision;
 typedef enum smoe_io_choice { SMOE_IO_AUTO, SMOE_IO_URING, SMOE_IO_THREADS } smoe_io_choice;
+typedef enum smoe_policy {
+    SMOE_POLICY_ADAPTIVE, /* keep what is likeliest to be used next; docs/cache-policy.md */
+    SMOE_POLICY_RECENCY   /* keep what was used last */
+} smoe_policy;
 typedef enum smoe_switch { SMOE_AUTO, SMOE_ON, SMOE_OFF } smoe_switch;
+
+typedef enum smoe_probe_mode { SMOE_PROBE_AUTO, SMOE_PROBE_REDO, SMOE_PROBE_OFF } smoe_probe_mode;
 
 typedef struct smoe_model_options {
     uint64_t memory_bytes; /* ceiling for the whole process; 0: from what is available now */
     uint64_t ring_bytes;   /* 0: what the ceiling leaves */
     int32_t context_tok;   /* 0: the model's own, at most 4096 */
-    int32_t chunk_tok;     /* prefill chunk; 0: 256 */
+    int32_t chunk_tok;     /* prefill chunk; 0: chosen by the plan */
     int32_t n_thread;      /* 0: one for each core this process may use */
     int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
     smoe_precision precision;
     smoe_io_choice io;
-    smoe_switch direct; /* O_DIRECT: auto falls back with a notice, on insists */
-    bool resident;      /* ring for every expert, all read at open */
-    const char *isa;    /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
+    smoe_policy policy;    /* what the ring keeps; never changes a result */
+    smoe_switch direct;    /* O_DIRECT: auto falls back with a notice, on insists */
+    smoe_switch lookahead; /* read what the next layer's gate would name, in decode; auto: while it
+                              pays, by what is measured */
+    smoe_probe_mode probe; /* measure the drive: once for each drive and file, anew, or never */
+    const char *const *vault_on; /* [n_vault_on]: folders on other drives with copies of the model's
+                                    files (not of the scout's); reads are spread over all drives */
+    size_t n_vault_on;
+    bool resident;   /* ring for every expert, all read at open */
+    const char *isa; /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
     smoe_log_fn log;
     void *log_user;
 } smoe_model_options;
@@ -175,6 +209,12 @@ SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_mode
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
 SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
+/* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that is
+ * computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest. The
+ * ring also follows a falling cgroup limit and memory pressure by itself, with a notice, and grows
+ * back up to the ceiling. */
+SMOE_API int smoe_model_set_memory(smoe_model *model, uint64_t memory_bytes,
+                                   smoe_error *err) SMOE_MUST_USE;
 SMOE_API const smoe_info *smoe_model_info(const smoe_model *model);
 /* Borrowed; NULL when the checkpoint has no tokenizer. */
 SMOE_API const smoe_tokenizer *smoe_model_tokenizer(const smoe_model *model);
@@ -183,7 +223,8 @@ SMOE_API const int32_t *smoe_model_end_ids(const smoe_model *model, size_t *n_id
 
 /* ------------------------------------------------------------------ text */
 
-/* PATH: a vault, a checkpoint folder, or any folder with tokenizer files. */
+/* PATH: a vault, a checkpoint folder, a GGUF file of any architecture, or any folder with tokenizer
+ * files. */
 SMOE_API int smoe_tokenizer_open(smoe_tokenizer **out, const char *path,
                                  smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_tokenizer_close(smoe_tokenizer *tokenizer);
@@ -194,6 +235,11 @@ SMOE_API size_t smoe_tokenizer_size(const smoe_tokenizer *tokenizer); /* largest
 SMOE_API int smoe_tokenize(const smoe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                            bool parse_special, int32_t **ids, size_t *n_id,
                            smoe_error *err) SMOE_MUST_USE;
+/* The same for a text that the model is to continue: the ids that its tokenizer puts before every
+ * text come first, unless the text itself, with parse_special, begins with them. */
+SMOE_API int smoe_tokenize_prompt(const smoe_tokenizer *tokenizer, const char *text,
+                                  size_t text_bytes, bool parse_special, int32_t **ids,
+                                  size_t *n_id, smoe_error *err) SMOE_MUST_USE;
 /* The raw text of ids; *text is NUL-terminated and the caller's (smoe_free). Control tokens are
  * left out unless keep_special. Malformed sequences become U+FFFD. */
 SMOE_API int smoe_detokenize(const smoe_tokenizer *tokenizer, const int32_t *ids, size_t n_id,
@@ -419,10 +465,50 @@ SMOE_API int smoe_generate(smoe_session *session, const int32_t *prompt, size_t 
                            const smoe_generate_options *options, int32_t **ids, size_t *n_id,
                            smoe_finish *finish, smoe_error *err) SMOE_MUST_USE;
 
+/* ------------------------------------------------------------------ routing traces */
+
+/* Records the routing of everything that is computed from now on, replacing path: which experts
+ * each token chose in each layer, and the layer's scores. A write that fails shows at the stop, not
+ * before. */
+SMOE_API int smoe_trace_start(smoe_model *model, const char *path, smoe_error *err) SMOE_MUST_USE;
+/* Ends the recording; without one it does nothing. Closing the model drops a recording's errors. */
+SMOE_API int smoe_trace_stop(smoe_model *model, smoe_error *err) SMOE_MUST_USE;
+
+typedef struct smoe_trace smoe_trace;
+
+typedef struct smoe_trace_info {
+    char model[256]; /* name of the file or folder */
+    int32_t n_moe_layer;
+    int32_t n_expert, n_expert_used; /* of the first layer with experts */
+    uint64_t n_tok, n_decode_tok;
+    uint64_t token_cycle_bytes; /* as they lie in the ring, the most that one token needs */
+    uint64_t experts_bytes;     /* a ring for all */
+    bool cut_off;               /* the recording did not come to its end */
+} smoe_trace_info;
+
+/* What a ring would have done with the trace. Each use is counted once. */
+typedef struct smoe_replay {
+    uint64_t uses, hits;
+    uint64_t decode_uses, decode_hits; /* of which by single tokens */
+    uint64_t read_bytes, decode_read_bytes;
+    uint64_t evictions;
+} smoe_replay;
+
+/* Reads and checks a trace. *out is the caller's (smoe_trace_close, which takes NULL). */
+SMOE_API int smoe_trace_open(smoe_trace **out, const char *path, smoe_error *err) SMOE_MUST_USE;
+SMOE_API void smoe_trace_close(smoe_trace *trace);
+SMOE_API void smoe_trace_describe(const smoe_trace *trace, smoe_trace_info *out);
+/* The policies' names, by number; NULL past the last. docs/cache-policy.md says what they do. */
+SMOE_API const char *smoe_trace_policy(size_t i);
+/* A ring of ring_bytes, at least the largest expert, under the policy of that number. */
+SMOE_API int smoe_trace_replay(const smoe_trace *trace, size_t policy, uint64_t ring_bytes,
+                               smoe_replay *out, smoe_error *err) SMOE_MUST_USE;
+
 /* ------------------------------------------------------------------ counters */
 
 /* Since open or the last reset. Each expert use is counted in exactly one of hits, in-flight hits
  * and misses: uses = hits + inflight_hits + misses. A use is one expert in one chunk or token. */
+enum { SMOE_STAT_SLOTS = 28, SMOE_STAT_DRIVES = 8 };
 typedef struct smoe_stats {
     uint64_t prefill_tok, decode_tok;
     uint64_t prefill_ns, decode_ns;
@@ -430,14 +516,28 @@ typedef struct smoe_stats {
     uint64_t decode_drive_bytes; /* of which while decoding */
     uint64_t n_read;
     uint64_t uses, hits, inflight_hits, misses;
-    uint64_t spec_reads, spec_used;
+    uint64_t spec_reads, spec_used;   /* experts read ahead in decode; of which demanded later */
+    uint64_t sweep_reads, sweep_used; /* the same in prefill */
+    uint64_t guessed, guessed_right;  /* experts that lookahead guessed in decode; of which named */
+    uint64_t guess_named;             /* all that the gates named where there was a guess */
+    bool lookahead_on;                /* now; lookahead_switches counts its changes */
+    uint64_t lookahead_switches;
     uint64_t evictions;
     uint64_t read_retries;
     uint64_t wait_ns;            /* the forward pass stood still for the drive */
+    uint64_t wait_ahead_ns;      /* of which only for what had been begun ahead */
     uint64_t drive_busy_ns;      /* at least one read was in flight */
     uint64_t work_ns;            /* prefill_ns + decode_ns */
     uint64_t peak_process_bytes; /* VmHWM */
     uint64_t ceiling_bytes;
+    uint64_t ring_bytes; /* now */
+    uint64_t n_resize;   /* times the ring changed its size */
+    /* Powers of two: slot i counts values from 2^(i-1) below 2^i, slot 0 zeros. */
+    uint64_t read_us[SMOE_STAT_SLOTS];  /* reads by their time from submission on */
+    uint64_t read_kib[SMOE_STAT_SLOTS]; /* reads by size */
+    double probed_bytes_per_s;          /* what the drive can do; 0: not measured */
+    int32_t n_drive;
+    uint64_t drive_bytes_of[SMOE_STAT_DRIVES];
     char io_backend[16];
     char isa[16];
     bool direct;

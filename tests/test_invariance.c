@@ -62,6 +62,25 @@ static smoe_model_options base_options(void) {
     return (smoe_model_options){.n_thread = 2, .context_tok = 192, .chunk_tok = 64};
 }
 
+/* What is read ahead, and how the drive was judged. */
+static void check_ahead(const outcome *want, const char *path, uint64_t floor) {
+    smoe_model_options o = base_options();
+    o.ring_bytes = 2 * floor;
+    o.lookahead = SMOE_OFF;
+    check_same(want, path, &o, "no lookahead");
+    o.lookahead = SMOE_ON;
+    check_same(want, path, &o, "lookahead");
+    o.ring_bytes = floor;
+    o.chunk_tok = 7;
+    o.io = SMOE_IO_THREADS;
+    o.direct = SMOE_OFF;
+    check_same(want, path, &o, "lookahead, smallest ring");
+    o = base_options();
+    o.probe = SMOE_PROBE_REDO;
+    o.ring_bytes = 2 * floor;
+    check_same(want, path, &o, "as probed");
+}
+
 static void check_everything(const char *path) {
     smoe_model_options resident = base_options();
     resident.resident = true;
@@ -99,6 +118,7 @@ static void check_everything(const char *path) {
         o.direct = cases[i].direct;
         check_same(&want, path, &o, cases[i].what);
     }
+    check_ahead(&want, path, floor);
 }
 
 TEST(invariance_checkpoint) {

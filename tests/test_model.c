@@ -492,18 +492,41 @@ TEST(touching_extents_are_merged) {
     CHECK_INT(e.part[PART_DOWN].at_bytes, 0);
     CHECK_INT(e.part[PART_GATE].at_bytes, 50);
     CHECK_INT(e.part[PART_UP].at_bytes, 100);
-    /* a gap, and another file at the touching offset */
-    expert_ref_set_extents(&e, (extent[]){{1, 150, 50}, {0, 100, 50}, {0, 151, 50}});
+    /* a page between, and another file at the touching offset */
+    expert_ref_set_extents(&e, (extent[]){{1, 150, 50}, {0, 100, 50}, {0, 8192, 50}});
     CHECK_INT(e.n_ext, 3);
     CHECK_INT(e.part[PART_GATE].ext, 2);
     CHECK_INT(e.part[PART_UP].ext, 0);
     CHECK_INT(e.part[PART_DOWN].ext, 1);
     /* two of three */
-    expert_ref_set_extents(&e, (extent[]){{0, 500, 10}, {0, 100, 50}, {0, 510, 5}});
+    expert_ref_set_extents(&e, (extent[]){{0, 9000, 10}, {0, 100, 50}, {0, 9010, 5}});
     CHECK_INT(e.n_ext, 2);
     CHECK_INT(e.part[PART_DOWN].ext, 1);
     CHECK_INT(e.part[PART_DOWN].at_bytes, 10);
     CHECK_INT(expert_bytes(&e), 65);
+}
+
+/* Direct reads take whole pages: what shares one is read at once, and held once. */
+TEST(extents_that_share_a_page_are_merged) {
+    expert_ref e = {0};
+    expert_ref_set_extents(&e, (extent[]){{0, 100, 5000}, {0, 5120, 5000}, {0, 10144, 9000}});
+    CHECK_INT(e.n_ext, 1);
+    CHECK_INT(e.ext[0].offset, 100);
+    CHECK_INT(e.ext[0].bytes, 10144 + 9000 - 100);
+    CHECK_INT(e.part[PART_GATE].at_bytes, 0);
+    CHECK_INT(e.part[PART_UP].at_bytes, 5020);
+    CHECK_INT(e.part[PART_DOWN].at_bytes, 10044);
+    /* neighbouring pages without a shared one, then a page between */
+    expert_ref_set_extents(&e, (extent[]){{0, 4096, 4000}, {0, 8200, 100}, {0, 16384, 100}});
+    CHECK_INT(e.n_ext, 2);
+    CHECK_INT(e.part[PART_UP].ext, 0);
+    CHECK_INT(e.part[PART_UP].at_bytes, 4104);
+    CHECK_INT(e.part[PART_DOWN].ext, 1);
+    /* ranges that overlap, as only a hostile file has them */
+    expert_ref_set_extents(&e, (extent[]){{0, 100, 500}, {0, 100, 50}, {0, 300, 100}});
+    CHECK_INT(e.n_ext, 1);
+    CHECK_INT(e.ext[0].bytes, 500);
+    CHECK_INT(e.part[PART_DOWN].at_bytes, 200);
 }
 
 TEST(promised_experts_must_be_stored) {

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "streamer/streamer_state.h"
 
@@ -42,7 +44,10 @@ TEST(streamer_floor_is_one_token_cycle) {
     CHECK_INT(streamer_ring_floor(&fx.source), want);
     CHECK_INT(streamer_ring_full(&fx.source), all);
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source, .ops = &io_thread_ops, .ring_bytes = want - 1};
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
+                              .ops = &io_thread_ops,
+                              .ring_bytes = want - 1};
     CHECK_ERR(streamer_open(&s, &config, &err), SMOE_ERR_MEMORY);
     char text[32];
     snprintf(text, sizeof text, "%llu", (unsigned long long)want);
@@ -60,7 +65,8 @@ static void sweep(const fixture_config *c, const io_ops *ops, smoe_switch direct
     uint64_t ring_bytes[] = {floor_bytes, floor_bytes + 4096, streamer_ring_full(&fx.source)};
     for (int32_t r = 0; r < 3; r++) {
         streamer *s = NULL;
-        streamer_config config = {.source = &fx.source,
+        streamer_config config = {.probe = SMOE_PROBE_OFF,
+                                  .source = &fx.source,
                                   .ops = ops,
                                   .direct = direct,
                                   .ring_bytes = ring_bytes[r],
@@ -416,7 +422,8 @@ TEST(streamer_bets_never_delay_a_demand) {
     make_fixture(&(fixture_config){
         .n_moe = 2, .n_expert = 8, .n_used = 4, .n_ext = 1, .min_bytes = 30000, .align = 4096});
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source,
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
                               .ops = &faulty_ops,
                               .direct = SMOE_OFF,
                               .ring_bytes = streamer_ring_full(&fx.source),
@@ -501,7 +508,8 @@ TEST(streamer_demanded_bet_is_promoted) {
     make_fixture(&(fixture_config){
         .n_moe = 2, .n_expert = 4, .n_used = 2, .n_ext = 1, .min_bytes = 30000, .align = 4096});
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source,
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
                               .ops = &faulty_ops,
                               .direct = SMOE_OFF,
                               .ring_bytes = streamer_ring_full(&fx.source),
@@ -575,5 +583,106 @@ TEST(streamer_bets_are_bounded) {
     USE(s, 0, 0, 1, 2, 3, 4, 5, 6, 7);
     USE(s, 1, 0, 1, 2, 3, 4, 5, 6, 7);
     check_counted(s);
+    close_all(s);
+}
+
+/* ---- several drives */
+
+/* The first file's copies share its reads; a copy of another length is refused by name. */
+TEST(streamer_reads_from_every_copy) {
+    char dir[1100], name[1200];
+    make_fixture(&(fixture_config){.n_moe = 2,
+                                   .n_expert = 16,
+                                   .n_used = 4,
+                                   .n_ext = 1,
+                                   .min_bytes = 30000,
+                                   .align = 4096,
+                                   .checksums = true});
+    snprintf(dir, sizeof dir, "%s/copy", test_dir());
+    CHECK_INT(mkdir(dir, 0700), 0);
+    for (int32_t i = 0; i < fx.source.files.n_file; i++) {
+        snprintf(name, sizeof name, "%s/%s", dir, strrchr(fx.path[i], '/') + 1);
+        test_write_file(name, fx.data[i], (size_t)fx.file[i].bytes);
+    }
+    const char *dirs[] = {dir};
+    streamer_config config = {.source = &fx.source,
+                              .ops = &io_thread_ops,
+                              .ring_bytes = 16 * 98304,
+                              .depth = 4,
+                              .read_bytes = 16384,
+                              .probe = SMOE_PROBE_OFF,
+                              .copy_dir = dirs,
+                              .n_copy = 1};
+    streamer *s = NULL;
+    CHECK_OK(streamer_open(&s, &config, &err));
+    USE(s, 0, 1, 3, 5, 7, 9, 11);
+    USE(s, 1, 0, 2, 4, 6);
+    streamer_stats st;
+    streamer_get_stats(s, &st);
+    CHECK_INT(st.n_drive, 2);
+    CHECK(st.bytes_of_drive[0] > 0 && st.bytes_of_drive[1] > 0);
+    CHECK(st.bytes_of_drive[0] + st.bytes_of_drive[1] == st.drive_bytes);
+    streamer_close(s);
+    CHECK_INT(truncate(name, 100), 0);
+    CHECK_INT(streamer_open(&s, &config, &err), SMOE_ERR_ARGUMENT);
+    CHECK(strstr(err.text, "no copy of") != NULL);
+    close_all(NULL);
+}
+
+/* ---- sweeps */
+
+TEST(streamer_sweeps_in_order_behind_the_demand) {
+    make_small();
+    streamer *s = open_faulty(12 * 8192);
+    const int32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    streamer_item items[8];
+    int32_t n;
+    streamer_demand(s, 0, all, 2);
+    streamer_sweep(s, 1, all, 8);
+    int32_t seen = 0;
+    do {
+        CHECK_OK(streamer_next(s, items, 8, &n, &err));
+        for (int32_t i = 0; i < n; i++, seen++) {
+            check_item(0, &items[i]);
+            streamer_release(s, &items[i]);
+        }
+    } while (n > 0);
+    CHECK_INT(seen, 2);
+    /* half the ring, 6 of 8, and never more */
+    for (int32_t i = 0; i < 100; i++) {
+        streamer_poll(s);
+        usleep(1000);
+    }
+    streamer_stats st;
+    streamer_get_stats(s, &st);
+    CHECK_INT(st.sweep_reads, 6);
+    USE(s, 1, 0, 1, 2, 3, 4, 5, 6, 7);
+    streamer_get_stats(s, &st);
+    CHECK_INT(st.sweep_used, 6);
+    CHECK_INT(st.misses, 4);
+    CHECK_INT(st.hits + st.inflight_hits, 6);
+    check_sound(s);
+    close_all(s);
+}
+
+TEST(streamer_resizes_between_demands) {
+    make_small();
+    streamer *s = NULL;
+    streamer_config config = {.source = &fx.source,
+                              .ops = &io_thread_ops,
+                              .ring_bytes = 6 * 8192,
+                              .may_grow = true,
+                              .probe = SMOE_PROBE_OFF,
+                              .depth = 4};
+    CHECK_OK(streamer_open(&s, &config, &err));
+    for (int32_t round = 0; round < 200; round++) {
+        int32_t layer = round % 2, a = (int32_t)(test_rand() % 8), b = (a + 3) % 8;
+        USE(s, layer, a, b);
+        BET(s, 1 - layer, b, a);
+        uint64_t to = (4 + test_rand() % 14) * 8192; /* with reads of bets in flight */
+        CHECK_OK(streamer_resize(s, to, &err));
+        check_sound(s);
+    }
+    CHECK_INT(streamer_resize(s, 4096, &err), SMOE_ERR_MEMORY);
     close_all(s);
 }

@@ -202,7 +202,8 @@ TEST(streamer_abandon_half_read) {
     make_fixture(&(fixture_config){
         .n_moe = 1, .n_expert = 4, .n_used = 2, .n_ext = 1, .min_bytes = 30000, .align = 4096});
     streamer *s = NULL;
-    streamer_config config = {.source = &fx.source,
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
                               .ops = &faulty_ops,
                               .direct = SMOE_OFF,
                               .ring_bytes = streamer_ring_floor(&fx.source),
@@ -246,7 +247,8 @@ static void take_line(void *user, smoe_log_level level, const char *line) {
 }
 
 static int open_logged(streamer **s, const io_ops *ops, smoe_switch direct) {
-    streamer_config config = {.source = &fx.source,
+    streamer_config config = {.probe = SMOE_PROBE_OFF,
+                              .source = &fx.source,
                               .ops = ops,
                               .direct = direct,
                               .ring_bytes = streamer_ring_floor(&fx.source),
@@ -281,12 +283,13 @@ TEST(streamer_reports_a_back_end_that_does_not_open) {
         faulty.open_code = code[i];
         CHECK_ERR(open_logged(&s, &faulty_ops, SMOE_AUTO), code[i]);
         CHECK_HAS(err.text, "open refused");
-        CHECK_INT(
-            streamer_open(
-                &s,
-                &(streamer_config){.source = &fx.source, .ops = &faulty_ops, .ring_bytes = 1 << 20},
-                NULL),
-            code[i]);
+        CHECK_INT(streamer_open(&s,
+                                &(streamer_config){.probe = SMOE_PROBE_OFF,
+                                                   .source = &fx.source,
+                                                   .ops = &faulty_ops,
+                                                   .ring_bytes = 1 << 20},
+                                NULL),
+                  code[i]);
     }
     CHECK_INT(unlink(fx.path[0]), 0);
     CHECK_ERR(open_logged(&s, NULL, SMOE_AUTO), SMOE_ERR_IO);

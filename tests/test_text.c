@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "text/bpe.h"
+#include "text/json_tables.h"
 #include "text/lossy.h"
 #include "text/tokenizer.h"
 
@@ -255,6 +256,78 @@ static void check_hostile_texts(const smoe_tokenizer *t) {
     }
     check_encodes(t, text, n);
     free(text);
+}
+
+/* ---- tables, with and without a tree of objects */
+
+/* A byte-level document around a model's fields; a name with an escape keeps the tables in it. */
+static void check_both_ways(const char *fields, bool is_plain) {
+    static const char form[] =
+        "{\"decoder\": {\"type\": \"ByteLevel\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\","
+        " \"add_prefix_space\": false}, %s: {\"type\": \"BPE\", %s}}";
+    text_blob prepared[2] = {{0}};
+    int rc[2];
+    char why[2][sizeof err.text] = {"", ""};
+    for (int i = 0; i < 2; i++) {
+        char json[2048];
+        int n = snprintf(json, sizeof json, form, i ? "\"mod\\u0065l\"" : "     \"model\"", fields);
+        text_assets assets = {.label = (char[]){"t"}, .tokenizer_json = {json, (size_t)n}};
+        json_tables tables;
+        text_blob rest = {0};
+        bool is_cut;
+        CHECK_OK(json_tables_cut(&tables, &assets.tokenizer_json, &rest, &is_cut, &err));
+        CHECK_INT(is_cut, is_plain && i == 0);
+        rc[i] = tokenizer_prepare(&prepared[i], &assets, &err);
+        if (rc[i] != SMOE_OK) {
+            memcpy(why[i], err.text, sizeof err.text);
+        }
+        free(rest.data);
+        json_tables_free(&tables);
+    }
+    CHECK_INT(rc[0], rc[1]);
+    CHECK_TEXT(why[0], why[1]);
+    CHECK_INT(prepared[0].bytes, prepared[1].bytes);
+    CHECK(rc[0] || memcmp(prepared[0].data, prepared[1].data, prepared[0].bytes) == 0);
+    free(prepared[0].data);
+    free(prepared[1].data);
+}
+
+TEST(tokenizer_tables_are_read_alike_both_ways) {
+    static const struct {
+        bool is_plain;
+        const char *fields;
+    } cases[] = {
+        {true, "\"vocab\": {\"a\": 0, \"b\":1 , \"ab\": 2}, \"merges\": [\"a b\"]"},
+        {true, "\"merges\": [ [\"a\" , \"b\"] ], \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}"},
+        {true, "\"vocab\": {\"\\\"\": 0, \"\\\\\": 1, \"\\u0120\": 2, \"\\/\": 3, \"\\n\": 4},"
+               " \"merges\": []"},
+        {true, "\"vocab\": {\"a\": 0}, \"merges\": [\"#version: 0.2\"]"},
+        {true, "\"vocab\": {\"a\": 7, \"b\": 7}, \"merges\": []"},
+        {true, "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b c\"]"},
+        {true, "\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": [\"a b\"]"},
+        {true, "\"vocab\": {\"a\": 0}, \"merges\": [[\"\", \"a\"]]"},
+        {true, "\"vocab\": {}, \"merges\": []"},
+        /* left to the other reader */
+        {false, "\"vocab\": {\"a\": 0, \"a\": 1}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 0}, \"merges\": [], \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 0}, \"voca\\u0062\": {\"c\": 0}, \"merges\": []"},
+        {false, "\"vocab\": {\"\\ud83d\\ude00\": 0}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\\u0000\": 0}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 4294967296}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 00}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 1.0}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\": -1}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 0,}, \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 0}, \"merges\": [\"a a\", [\"a\", \"a\"]]"},
+        {false, "\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]"},
+        {false, "\"vocab\": {\"a\": 0}, \"merges\": null"},
+        {false, "\"vocab\": [[\"a\", 0]], \"merges\": []"},
+        {false, "\"vocab\": {\"a\": 0}"},
+        {false, "\"merges\": []"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_both_ways(cases[i].fields, cases[i].is_plain);
+    }
 }
 
 /* Each row of the malformed tokenizers ends by its verdict. */
@@ -799,4 +872,28 @@ TEST(chat_refuses_control_tokens_after_normalisation) {
     smoe_tokenizer_close(t);
     free(json);
     free(chat);
+}
+
+/* ---- the command */
+
+TEST(tokenize_command_refuses_ids_out_of_range) {
+    test_run r = test_smoe("tokenize", test_model("tales-8m"), "--ids", "5 4095 4096", NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.err, "id 4096 is out of range");
+    CHECK_TEXT(r.out, "");
+}
+
+TEST(tokenize_command_ignores_no_option) {
+    static const char *const rows[][4] = {
+        {"--ids", "5", "--json"}, {"--ids", "5", "--jsonl"}, {"--ids", "5", "-px"},
+        {"--ids", "5", "-fx"},    {"-p", "x", "-fx"},        {"--ids", "5", "--special"},
+        {"--jsonl", "-p", "x"},   {"--jsonl", "--json"},     {"--jsonl", "--special"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        test_run r =
+            test_smoe("tokenize", test_model("tales-8m"), rows[i][0], rows[i][1], rows[i][2], NULL);
+        CHECK_INT(r.status, 1);
+        CHECK_HAS(r.err, "smoe: tokenize: ");
+        CHECK_TEXT(r.out, "");
+    }
 }

@@ -13,8 +13,9 @@
 #define LIMIT_GGUF_KEYS                65536
 #define LIMIT_GGUF_KEY_BYTES           65535 /* the format's own limit */
 #define LIMIT_GGUF_TENSORS             (1 << 20)
-#define LIMIT_GGUF_NAME_BYTES          127  /* of a tensor; ggml's own is 63 */
-#define LIMIT_SHARDS                   4096 /* files of one model */
+#define LIMIT_GGUF_NAME_BYTES          127          /* of a tensor; ggml's own is 63 */
+#define LIMIT_TRACE_BYTES              (4ull << 30) /* a recorded routing trace */
+#define LIMIT_SHARDS                   4096         /* files of one model */
 #define LIMIT_TENSOR_RANK              8
 #define LIMIT_LAYERS                   1024
 #define LIMIT_EXPERTS                  4096 /* of one layer */

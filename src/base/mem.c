@@ -106,6 +106,42 @@ void mem_unmap(void *base, uint64_t bytes) {
     }
 }
 
+int mem_reserve(void **base, uint64_t bytes, uint64_t most_bytes, smoe_error *err) {
+    *base = NULL;
+    if (bytes == 0 || bytes > most_bytes || most_bytes > SIZE_MAX / 2) {
+        return err_no_memory(err, bytes);
+    }
+    /* without access nothing is promised, so that a system that counts promises agrees */
+    void *p = mmap(NULL, (size_t)most_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED) {
+        return err_no_memory(err, most_bytes);
+    }
+    int rc = mem_resize(p, 0, bytes, err);
+    if (rc != SMOE_OK) {
+        mem_unmap(p, most_bytes);
+        return rc;
+    }
+    *base = p;
+    return SMOE_OK;
+}
+
+int mem_resize(void *base, uint64_t from_bytes, uint64_t to_bytes, smoe_error *err) {
+    char *at = base;
+    if (to_bytes > from_bytes) {
+        uint64_t more = to_bytes - from_bytes;
+        if (mprotect(at + from_bytes, (size_t)more, PROT_READ | PROT_WRITE) != 0) {
+            return err_no_memory(err, more);
+        }
+    } else if (to_bytes < from_bytes) {
+        uint64_t less = from_bytes - to_bytes;
+        /* in this order the pages are gone even where the second call fails */
+        (void)madvise(at + to_bytes, (size_t)less, MADV_DONTNEED);
+        (void)mprotect(at + to_bytes, (size_t)less, PROT_NONE);
+    }
+    return SMOE_OK;
+}
+
 static int buf_reserve(byte_buf *b, size_t more_bytes, smoe_error *err) {
     size_t need;
     if (__builtin_add_overflow(b->bytes, more_bytes, &need) || need > b->max_bytes) {

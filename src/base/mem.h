@@ -37,6 +37,11 @@ void arena_free(arena *a);
 /* Anonymous zeroed pages; *base is the caller's (mem_unmap), NULL and 0 bytes after failure. */
 int mem_map(void **base, uint64_t bytes, smoe_error *err);
 void mem_unmap(void *base, uint64_t bytes);
+/* Addresses for at most most_bytes, of which the first bytes can be used; mem_resize changes that.
+ * Multiples of the page size. What is given up is empty when it comes back. mem_unmap frees all of
+ * most_bytes. */
+int mem_reserve(void **base, uint64_t bytes, uint64_t most_bytes, smoe_error *err);
+int mem_resize(void *base, uint64_t from_bytes, uint64_t to_bytes, smoe_error *err);
 
 /* A growing byte buffer with a maximum; zero-initialise and set max_bytes. After a failure it keeps
  * its content and buf_append returns SMOE_ERR_MEMORY. */

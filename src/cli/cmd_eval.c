@@ -137,7 +137,8 @@ static int text_ids(const eval_flags *f, const char *path, int32_t **ids, size_t
     char *text = NULL;
     size_t bytes = 0;
     int rc = read_input(f->text, &text, &bytes, err);
-    rc = rc ? rc : tokenize_early(path, text, join_documents(text, bytes), false, ids, n_id, err);
+    rc = rc ? rc
+            : tokenize_early(path, text, join_documents(text, bytes), false, false, ids, n_id, err);
     free(text);
     return rc;
 }

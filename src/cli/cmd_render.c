@@ -239,6 +239,10 @@ static int run(const command *self, int argc, char **argv) {
     if (f.jsonl ? !f.template_path || f.messages_path != NULL : f.messages_path == NULL) {
         return fail_text("render: give --messages FILE, or --template FILE with --jsonl");
     }
+    if (f.jsonl && (f.tools_path || f.set.n_item || f.no_generation || f.json)) {
+        return fail_text("render: with --jsonl each row says what it needs: --tools, --set, "
+                         "--no-generation-prompt and --json do not go with it");
+    }
     rc = f.jsonl ? render_rows(&f, &err) : render_one(&f, model, &err);
     return rc == SMOE_OK ? 0 : fail(&err);
 }

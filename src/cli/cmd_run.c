@@ -15,6 +15,7 @@ typedef struct run_flags {
     sampling_flags sampling;
     const char *prompt, *prompt_file, *ids;
     const char *grammar, *schema;
+    const char *trace;
     smoe_constraint *constraint; /* from these two; NULL: none */
     int32_t max_tok;
     int32_t top_logprobs;
@@ -84,10 +85,10 @@ static int prompt_ids(const run_flags *f, const char *path, int32_t **ids, size_
         return parse_ids(f->ids, strlen(f->ids), "--ids", ids, n_id, err);
     }
     if (f->prompt) {
-        return tokenize_early(path, f->prompt, strlen(f->prompt), f->special, ids, n_id, err);
+        return tokenize_early(path, f->prompt, strlen(f->prompt), f->special, true, ids, n_id, err);
     }
     int rc = read_input(f->prompt_file, &text, &bytes, err);
-    rc = rc ? rc : tokenize_early(path, text, bytes, f->special, ids, n_id, err);
+    rc = rc ? rc : tokenize_early(path, text, bytes, f->special, true, ids, n_id, err);
     free(text);
     return rc;
 }
@@ -209,6 +210,20 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session, cons
     return rc == SMOE_OK ? 0 : stopped ? EXIT_STOPPED : fail(&err);
 }
 
+/* The generation with a recording around it, if one was asked for. */
+static int generate_traced(run_flags *f, smoe_model *model, smoe_session *session,
+                           const int32_t *prompt, size_t n_prompt) {
+    smoe_error err;
+    if (f->trace && smoe_trace_start(model, f->trace, &err) != SMOE_OK) {
+        return fail(&err);
+    }
+    int rc = generate(f, model, session, prompt, n_prompt);
+    if (smoe_trace_stop(model, &err) != SMOE_OK) {
+        rc = fail(&err);
+    }
+    return rc;
+}
+
 static int run(const command *self, int argc, char **argv) {
     run_flags f = {.max_tok = 256};
     smoe_model *model;
@@ -236,6 +251,8 @@ static int run(const command *self, int argc, char **argv) {
         {OPTION_INT, 0, "logprobs", "N", &f.top_logprobs, 0, SMOE_MAX_TOP_LOGPROBS,
          "with --json: each token's log-probability and the N likeliest", &f.has_logprobs},
         {OPTION_FLAG, 0, "stats", NULL, &f.stats, 0, 0, "print statistics on stderr", NULL},
+        {OPTION_TEXT, 'o', "trace", "FILE", &f.trace, 0, 0,
+         "record the routing in FILE, for smoe trace replay", NULL},
         {0}};
     const option *const tables[] = {own, sampling_option_rows(&f.sampling),
                                     model_option_rows(&f.model), NULL};
@@ -249,19 +266,28 @@ static int run(const command *self, int argc, char **argv) {
     if (f.has_logprobs && !f.json) {
         return fail_text("--logprobs goes with --json");
     }
+    if (self == &command_trace_record && !f.trace) {
+        return fail_text("trace record: name the file to write with -o FILE");
+    }
     if (prompt_ids(&f, path, &prompt, &n_prompt, &err) != SMOE_OK) {
         return fail(&err);
     }
     rc = open_constraint(&f, path, &err) == SMOE_OK ? 0 : fail(&err);
     rc = rc ? rc : open_model(path, &f.model, &model, &session);
     if (rc == 0) {
-        rc = generate(&f, model, session, prompt, n_prompt);
+        rc = generate_traced(&f, model, session, prompt, n_prompt);
         close_model(model, session);
     }
     smoe_constraint_close(f.constraint);
     smoe_free(prompt);
     return rc;
 }
+
+const command command_trace_record = {.name = "trace record",
+                                      .arguments = "MODEL",
+                                      .summary = "record the routing of a run",
+                                      .n_argument = 1,
+                                      .run = run};
 
 const command command_run = {.name = "run",
                              .arguments = "MODEL",

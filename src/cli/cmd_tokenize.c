@@ -80,7 +80,14 @@ static int print_text(const smoe_tokenizer *t, const char *list, smoe_error *err
     if (rc != SMOE_OK) {
         return rc;
     }
-    rc = smoe_detokenize(t, ids, n, true, &text, &bytes, err);
+    for (size_t i = 0; i < n && rc == SMOE_OK; i++) {
+        if ((size_t)ids[i] >= smoe_tokenizer_size(t)) {
+            rc = err_set(err, SMOE_ERR_ARGUMENT,
+                         "--ids: id %d is out of range: the tokenizer has %zu", ids[i],
+                         smoe_tokenizer_size(t));
+        }
+    }
+    rc = rc ? rc : smoe_detokenize(t, ids, n, true, &text, &bytes, err);
     if (rc == SMOE_OK) {
         fwrite(text, 1, bytes, stdout);
         putchar('\n');
@@ -88,6 +95,27 @@ static int print_text(const smoe_tokenizer *t, const char *list, smoe_error *err
     }
     free(ids);
     return rc;
+}
+
+/* What does not go together: one source of input, and one form of output. NULL: all is well. */
+static const char *find_conflict(const char *text, const char *file, const char *ids, bool special,
+                                 bool json, bool jsonl) {
+    const struct {
+        bool is_given;
+        const char *why;
+    } rows[] = {
+        {text && file, "give --text or --file, not both"},
+        {ids && (text || file), "--ids takes the place of --text and --file"},
+        {ids && (json || jsonl), "--ids prints a text, so it goes with neither --json nor --jsonl"},
+        {ids && special, "--special is for texts, --ids always prints control tokens"},
+        {jsonl && text, "--jsonl reads its texts from --file or standard input"},
+        {jsonl && (json || special), "--jsonl includes --json and --special"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].is_given) {
+            return rows[i].why;
+        }
+    }
+    return NULL;
 }
 
 static int run(const command *self, int argc, char **argv) {
@@ -116,8 +144,9 @@ static int run(const command *self, int argc, char **argv) {
     if (rc) {
         return rc < 0;
     }
-    if (jsonl && (ids || text)) {
-        return fail_text("tokenize: --jsonl reads its texts from --file or standard input");
+    const char *conflict = find_conflict(text, file, ids, special, json, jsonl);
+    if (conflict) {
+        return fail_text("tokenize: %s", conflict);
     }
     if (smoe_tokenizer_open(&t, path, &err) != SMOE_OK) {
         return fail(&err);

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 
 const option *model_option_rows(model_flags *f) {
-    static option rows[14];
+    static option rows[18];
     smoe_model_options *o = &f->options;
     const option all[] = {
         {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
@@ -27,14 +27,22 @@ const option *model_option_rows(model_flags *f) {
         {OPTION_INT, 'c', "ctx", "N", &o->context_tok, 1, LIMIT_CONTEXT_TOK,
          "context in tokens (default: the model's, at most 4096)", NULL},
         {OPTION_INT, 0, "chunk", "N", &o->chunk_tok, 1, LIMIT_CONTEXT_TOK,
-         "prompt tokens computed at once (default: 256, less if memory is short)", NULL},
+         "prompt tokens computed at once (default: 256, up to 1024 when streaming)", NULL},
         {OPTION_INT, 't', "threads", "N", &o->n_thread, 1, LIMIT_THREADS,
          "compute threads (default: one a core)", NULL},
         {OPTION_INT, 0, "spec", "N", &o->spec_ranks, 0, LIMIT_EXPERTS,
          "read the gate's next N ranks ahead (default: 0)", NULL},
+        {OPTION_CHOICE, 0, "lookahead", "auto|on|off", &f->lookahead, 0, 0,
+         "read what the next layer will probably name (auto: while it pays)", NULL},
+        {OPTION_LIST, 0, "vault-on", "DIR", &f->vault_on, 0, 0,
+         "a folder on another drive with a copy of the model; several times", NULL},
+        {OPTION_FLAG, 0, "probe", NULL, &f->probe, 0, 0,
+         "measure the drive again, whatever is remembered of it", NULL},
         {OPTION_CHOICE, 0, "io", "auto|uring|threads", &f->io, 0, 0, "how the drive is read", NULL},
         {OPTION_CHOICE, 0, "direct", "auto|on|off", &f->direct, 0, 0,
          "O_DIRECT reads that bypass the page cache", NULL},
+        {OPTION_CHOICE, 0, "policy", "adaptive|recency", &f->policy, 0, 0,
+         "which experts the ring keeps", NULL},
         {OPTION_FLAG, 0, "resident", NULL, &o->resident, 0, 0,
          "read every expert at the start and keep it", NULL},
         {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
@@ -168,7 +176,12 @@ int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_se
     smoe_error err;
     flags->options.precision = (smoe_precision)flags->precision;
     flags->options.io = (smoe_io_choice)flags->io;
+    flags->options.policy = (smoe_policy)flags->policy;
     flags->options.direct = (smoe_switch)flags->direct;
+    flags->options.lookahead = (smoe_switch)flags->lookahead;
+    flags->options.probe = flags->probe ? SMOE_PROBE_REDO : SMOE_PROBE_AUTO;
+    flags->options.vault_on = flags->vault_on.item;
+    flags->options.n_vault_on = flags->vault_on.n_item;
     flags->options.log = log_to_stderr;
     flags->options.log_user = &flags->quiet;
     if (smoe_model_open(model, path, &flags->options, &err) != SMOE_OK) {
@@ -325,11 +338,12 @@ int read_input(const char *path, char **text, size_t *bytes, smoe_error *err) {
 }
 
 int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
-                   int32_t **ids, size_t *n_id, smoe_error *err) {
+                   bool is_prompt, int32_t **ids, size_t *n_id, smoe_error *err) {
     smoe_tokenizer *t;
     int rc = smoe_tokenizer_open(&t, model_path, err);
     if (rc == SMOE_OK) {
-        rc = smoe_tokenize(t, text, bytes, special, ids, n_id, err);
+        rc = is_prompt ? smoe_tokenize_prompt(t, text, bytes, special, ids, n_id, err)
+                       : smoe_tokenize(t, text, bytes, special, ids, n_id, err);
         smoe_tokenizer_close(t);
     }
     return rc;

@@ -14,7 +14,9 @@ enum { EXIT_STOPPED = 130 };
 
 typedef struct model_flags {
     smoe_model_options options;
-    int precision, io, direct; /* choices, copied into options by open_model */
+    int precision, io, direct, lookahead, policy; /* choices, copied into options by open_model */
+    bool probe;
+    option_list vault_on;
     bool quiet;
 } model_flags;
 
@@ -50,9 +52,10 @@ void print_json(struct json_object *o);
  */
 int read_input(const char *path, char **text, size_t *bytes, smoe_error *err);
 /* Tokenises before the model is opened, so that what a long text takes is part of the process that
- * the memory plan measures. *ids is the caller's (smoe_free). */
+ * the memory plan measures: smoe_tokenize, or smoe_tokenize_prompt. *ids is the caller's
+ * (smoe_free). */
 int tokenize_early(const char *model_path, const char *text, size_t bytes, bool special,
-                   int32_t **ids, size_t *n_id, smoe_error *err);
+                   bool is_prompt, int32_t **ids, size_t *n_id, smoe_error *err);
 /* Whole numbers separated by spaces, commas, brackets or newlines; *ids is malloc'ed. */
 int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,
               smoe_error *err);

@@ -32,11 +32,27 @@ static void embed(smoe_model *m, const batch *b) {
     }
 }
 
+static int32_t ranks_of(const smoe_model *m, const ffn_spec *ffn) {
+    int32_t n = ffn->n_expert_used + m->exec.spec_ranks;
+    return n < ffn->n_expert ? n : ffn->n_expert;
+}
+
+/* Tells the cache what the router chose, and how it scored every expert for the last token. */
+static void tell_routing(smoe_model *m, const ffn_spec *ffn, int32_t n_tok) {
+    const scratch *s = &m->exec.s;
+    routing r = {.moe_index = ffn->moe_index,
+                 .n_tok = n_tok,
+                 .choice = s->choice,
+                 .stride = ranks_of(m, ffn),
+                 .n_used = ffn->n_expert_used};
+    const float *score = s->router + (size_t)(n_tok - 1) * (size_t)ffn->n_expert;
+    streamer_route(m->streamer, &r, score, m->exec.spec->router.score == ROUTER_SOFTMAX_SELECTED);
+}
+
 /* The gate's next ranks, read ahead for the token after this one. Only in decode: in a prefill
  * chunk nearly every expert is needed anyway. */
 static void bet_next_ranks(smoe_model *m, const ffn_spec *ffn, int32_t n_tok) {
-    int32_t n_rank = ffn->n_expert_used + m->exec.spec_ranks;
-    n_rank = n_rank < ffn->n_expert ? n_rank : ffn->n_expert;
+    int32_t n_rank = ranks_of(m, ffn);
     if (n_tok == 1 && n_rank > ffn->n_expert_used) {
         streamer_bet(m->streamer, ffn->moe_index, m->exec.s.choice + ffn->n_expert_used,
                      n_rank - ffn->n_expert_used);
@@ -50,8 +66,11 @@ static int moe_block(smoe_model *m, int32_t layer, int32_t n_tok, const atomic_b
     streamer_item items[MOE_VIEWS_MAX];
     expert_view views[MOE_VIEWS_MAX];
     int32_t n_needed = moe_route(e, layer, n_tok);
+    lookahead_judge(m, layer, n_needed);
+    tell_routing(m, ffn, n_tok);
     streamer_demand(m->streamer, ffn->moe_index, e->s.needed, n_needed);
     bet_next_ranks(m, ffn, n_tok);
+    lookahead_guess(m, layer, n_tok);
     moe_shared(e, layer, n_tok);
     for (;;) {
         int32_t n = 0;

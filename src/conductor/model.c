@@ -6,6 +6,7 @@
 #include "conductor/model.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +40,20 @@ static int open_headers(smoe_model *m, const char *path, smoe_model_options *o, 
     return kernels_select(&m->exec.kernels, o->isa, err);
 }
 
+/* The divisors of a model's frequencies; NULL when it has none. */
+static int find_divisors(const smoe_model *m, const float **out, smoe_error *err) {
+    const weight *w = &m->scout.global[ROLE_ROPE_DIVISORS];
+    *out = w->data;
+    for (int32_t i = 0; w->data && i < w->n_col; i++) {
+        if (!isfinite((*out)[i]) || (*out)[i] <= 0) {
+            return err_set(err, SMOE_ERR_FORMAT, "%s: tensor %s holds %g, which divides nothing",
+                           m->source->path, m->source->global[ROLE_ROPE_DIVISORS].name,
+                           (double)(*out)[i]);
+        }
+    }
+    return SMOE_OK;
+}
+
 static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *err) {
     const spec *s = &m->source->spec;
     scratch_config c = {.spec = s,
@@ -46,7 +61,9 @@ static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *
                         .n_thread = m->plan.n_thread,
                         .spec_ranks = o->spec_ranks,
                         .reference = o->precision == SMOE_PRECISION_REFERENCE};
-    int rc = scratch_map(&m->exec.s, &c, err);
+    const float *divisors = NULL;
+    int rc = find_divisors(m, &divisors, err);
+    rc = rc ? rc : scratch_map(&m->exec.s, &c, err);
     if (rc != SMOE_OK) {
         return rc;
     }
@@ -61,7 +78,7 @@ static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *
     float *at = m->inv_freq;
     for (int32_t r = 0; r < s->n_rope; r++) {
         m->exec.inv_freq[r] = at;
-        rope_frequencies(&s->rope[r], at);
+        rope_frequencies(&s->rope[r], s->rope[r].has_divisors ? divisors : NULL, at);
         at += s->rope[r].dim / 2;
     }
     return SMOE_OK;
@@ -81,11 +98,27 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
         (rc = take_scratch(m, o, err)) != SMOE_OK) {
         return rc;
     }
+    /* With room for every expert each is read once, however; a back end of the caller's own is not
+     * to be judged by the drive. */
+    bool probes = !ops && m->plan.ring_bytes < streamer_ring_full(m->source);
     streamer_config c = {.source = m->source,
                          .ops = ops ? ops : ops_for(o->io),
                          .direct = o->direct,
                          .ring_bytes = m->plan.ring_bytes,
+                         .may_grow = true,
+                         .probe = probes ? o->probe : SMOE_PROBE_OFF,
+                         .copy_dir = o->vault_on,
+                         .n_copy = (int32_t)o->n_vault_on,
+                         .policy =
+                             o->policy == SMOE_POLICY_RECENCY ? POLICY_RECENCY : POLICY_ADAPTIVE,
                          .log = m->log};
+    if (o->n_vault_on > LIMIT_EXPERTS) {
+        c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
+    }
+    if (!m->scout.is_locked) {
+        log_line(&m->log, SMOE_LOG_PLAN,
+                 "scout not locked in memory (the limit on locked memory, ulimit -l, is lower)");
+    }
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
         rc = streamer_preload(m->streamer, err);
@@ -102,6 +135,8 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->reference = o->precision == SMOE_PRECISION_REFERENCE;
     e->kv_type = e->reference ? KV_F32 : KV_F16;
     e->spec_ranks = o->spec_ranks;
+    m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
+    lookahead_init(&m->ahead, o->lookahead);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
@@ -134,6 +169,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
         return rc;
     }
     set_exec(m, &o);
+    pressure_open(&m->pressure);
     *out = m;
     return SMOE_OK;
 }
@@ -142,6 +178,8 @@ void smoe_model_close(smoe_model *m) {
     if (!m) {
         return;
     }
+    pressure_close(&m->pressure);
+    (void)trace_writer_close(m->trace, NULL);
     streamer_close(m->streamer);
     scratch_unmap(&m->exec.s);
     pool_close(m->pool);
@@ -189,14 +227,31 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .misses = s.misses,
                         .spec_reads = s.spec_reads,
                         .spec_used = s.spec_used,
+                        .sweep_reads = s.sweep_reads,
+                        .sweep_used = s.sweep_used,
+                        .guessed = m->ahead.guessed,
+                        .guessed_right = m->ahead.right,
+                        .guess_named = m->ahead.named,
+                        .lookahead_on = m->ahead.is_on && !m->is_resident,
+                        .lookahead_switches = m->ahead.n_switch,
                         .evictions = s.evictions,
                         .read_retries = s.read_retries,
                         .wait_ns = s.wait_ns,
+                        .wait_ahead_ns = s.wait_ahead_ns,
                         .drive_busy_ns = s.drive_busy_ns,
                         .work_ns = m->prefill_ns + m->decode_ns,
                         .peak_process_bytes = machine_peak_bytes(),
                         .ceiling_bytes = m->plan.ceiling_bytes,
+                        .ring_bytes = streamer_ring_bytes(m->streamer),
+                        .n_resize = m->n_resize,
+                        .probed_bytes_per_s = s.probed_bytes_per_s,
+                        .n_drive = s.n_drive,
                         .direct = streamer_is_direct(m->streamer)};
+    _Static_assert((int)SMOE_STAT_SLOTS == (int)QUEUE_SLOTS, "histograms agree");
+    _Static_assert((int)SMOE_STAT_DRIVES == (int)QUEUE_DRIVES, "drives agree");
+    memcpy(out->read_us, s.latency_us.count, sizeof out->read_us);
+    memcpy(out->read_kib, s.size_kib.count, sizeof out->read_kib);
+    memcpy(out->drive_bytes_of, s.bytes_of_drive, sizeof out->drive_bytes_of);
     snprintf(out->io_backend, sizeof out->io_backend, "%s", streamer_backend(m->streamer));
     snprintf(out->isa, sizeof out->isa, "%s", m->exec.kernels->name);
 }
@@ -206,4 +261,6 @@ void smoe_model_stats_reset(smoe_model *m) {
     m->prefill_tok = m->decode_tok = 0;
     m->prefill_ns = m->decode_ns = 0;
     m->decode_drive_bytes = 0;
+    m->ahead.guessed = m->ahead.right = m->ahead.named = m->ahead.n_switch = 0;
+    m->n_resize = 0;
 }

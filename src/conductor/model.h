@@ -4,7 +4,9 @@
 
 #include <stdatomic.h>
 
+#include "conductor/lookahead.h"
 #include "conductor/plan.h"
+#include "conductor/pressure.h"
 #include "layers/exec.h"
 #include "model/source.h"
 #include "streamer/streamer.h"
@@ -21,7 +23,12 @@ struct smoe_model {
     smoe_sampling sampling; /* the checkpoint's defaults */
     float *inv_freq;        /* what exec.inv_freq points into */
     log_sink log;
-    bool session_open; /* the plan has room for one */
+    lookahead ahead;
+    pressure pressure;
+    trace_writer *trace; /* NULL: nothing is recorded */
+    uint64_t n_resize;   /* times the ring changed its size */
+    bool is_resident;    /* the ring has room for every expert */
+    bool session_open;   /* the plan has room for one */
     /* counters that are not the streamer's */
     uint64_t prefill_tok, decode_tok;
     uint64_t prefill_ns, decode_ns;
@@ -45,6 +52,9 @@ struct smoe_session {
 int forward_layers(smoe_model *m, const batch *b, const atomic_bool *cancelled, smoe_error *err);
 /* Logits of n tokens of the batch from row first on, n <= scratch.logit_rows: [n][vocab_size]. */
 void forward_head(smoe_model *m, int32_t first, int32_t n, float *logits);
+
+/* Between batches: gives ring back when the system wants memory, takes it again when it does not. */
+void resize_under_pressure(smoe_model *m);
 
 /* smoe_model_open with the I/O back end given, which is how tests put a faulty one in; NULL: as the
  * options say. */

@@ -112,6 +112,7 @@ static int extend(smoe_session *s, const int32_t *ids, int32_t n, smoe_error *er
         sc->kv[i] = &s->kv;
     }
     batch b = {n, ids, sc->pos, sc->kv};
+    resize_under_pressure(m);
     int rc = forward_layers(m, &b, &s->cancelled, err);
     if (rc == SMOE_OK) {
         memcpy(s->ids + s->n_id, ids, (size_t)n * sizeof *ids);
@@ -142,6 +143,7 @@ static void stop_watch(smoe_session *s, const stopwatch *w, bool decode) {
         m->decode_ns += ns;
         m->decode_tok += tok;
         m->decode_drive_bytes += st.drive_bytes - w->drive_bytes;
+        lookahead_adjust(m);
     } else {
         m->prefill_ns += ns;
         m->prefill_tok += tok;

@@ -131,10 +131,10 @@ ALWAYS_INLINE __m512i every_fourth(rows_at *at, size_t i, size_t offset) {
 /* out[k]: dword k of the 16 bytes at offset, of each row in order. Brings n_line cache lines of what
  * is multiplied next, since rows of 1 to 4 KiB end before the hardware has found its stride. All
  * calls of a tile together must bring as much as it has: a few lines left out cost half of the rate.
- * Prefetches that come in bursts, or into L1, wait for one another. */
+ * Prefetches that come in bursts wait for one another. */
 ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, __m512i out[4]) {
     for (int i = 0; i < n_line; i++) {
-        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T1);
+        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T0);
     }
     at->ahead += 64 * n_line;
     __m512i a = every_fourth(at, 0, offset), b = every_fourth(at, 1, offset);

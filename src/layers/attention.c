@@ -47,7 +47,15 @@ static void norm_heads(const attn_state *a, const weight *norm, int32_t n_head, 
     }
 }
 
-/* Norms and rotates the heads of one token, then stores its keys and values. */
+/* As the reference implementation does, but that NaN stays. */
+static void clip_heads(const attn_spec *a, int32_t n, float *x) {
+    float limit = (float)a->clip;
+    for (int32_t i = 0; a->clip > 0 && i < n; i++) {
+        x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+    }
+}
+
+/* Norms, clips and rotates the heads of one token, then stores its keys and values. */
 static void position_task(void *job, int32_t tok, int32_t thread) {
     const attn_state *a = job;
     const exec *e = a->exec;
@@ -61,6 +69,9 @@ static void position_task(void *job, int32_t tok, int32_t thread) {
     int32_t pos = a->batch->pos[tok];
     norm_heads(a, &a->w[ROLE_ATTN_Q_NORM], a->spec->n_head, q);
     norm_heads(a, &a->w[ROLE_ATTN_K_NORM], a->spec->n_kv_head, key);
+    clip_heads(a->spec, a->spec->n_head * dim, q);
+    clip_heads(a->spec, a->spec->n_kv_head * dim, key);
+    clip_heads(a->spec, a->spec->n_kv_head * a->spec->v_head_dim, value);
     for (int32_t h = 0; h < a->spec->n_head; h++) {
         rope_apply(e, a->spec->rope, tok, q + (size_t)h * (size_t)dim);
     }

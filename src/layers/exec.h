@@ -70,6 +70,10 @@ typedef struct scratch {
     int32_t *token_of_slot; /* [max_slot] */
     int32_t *first_slot;    /* [n_expert + 1] */
     int32_t *needed;        /* [n_expert]: distinct experts of the layer */
+    int32_t *ahead;         /* [n_expert]: guessed experts of a later layer, from moe_guess */
+    bool *is_ahead;         /* [n_expert]: whether that list has it */
+    int32_t *ahead_choice;  /* [n_expert_used] */
+    float *ahead_weight;    /* [n_expert_used] */
     float *logits;          /* [logit_rows][vocab_size] */
     rows head_in;           /* [logit_rows], d_model wide: normed input of the head */
     int32_t *pos;           /* [max_tok] */

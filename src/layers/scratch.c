@@ -103,6 +103,10 @@ static void lay_out(scratch *s, placer *p, const scratch_config *c) {
     s->token_of_slot = take(p, slots, sizeof(int32_t));
     s->first_slot = take(p, (int64_t)w.n_expert + 1, sizeof(int32_t));
     s->needed = take(p, w.n_expert, sizeof(int32_t));
+    s->ahead = take(p, w.n_expert, sizeof(int32_t));
+    s->is_ahead = take(p, w.n_expert, sizeof(bool));
+    s->ahead_choice = take(p, w.n_used, sizeof(int32_t));
+    s->ahead_weight = take(p, w.n_used, sizeof(float));
     s->logits = take(p, (int64_t)s->logit_rows * m->vocab_size, sizeof(float));
     s->head_in = take_rows(p, s->logit_rows, m->d_model, q8);
     s->pos = take(p, tok, sizeof(int32_t));

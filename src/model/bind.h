@@ -26,7 +26,7 @@ const char *expert_part_name(enum expert_part_kind part); /* "gate", "up", "down
 int source_take_refs(source *s, uint64_t n_stored, const char *label, smoe_error *err);
 
 /* Fills ext[] and n_ext of e, and ext and at_bytes of its parts, from where the parts lie: range[k]
- * is part k's. Ranges of one file that touch are merged. */
+ * is part k's. Ranges of one file whose pages touch or overlap are merged, with what is between. */
 void expert_ref_set_extents(expert_ref *e, const extent range[PART_COUNT]);
 
 /* Finds every tensor that s->spec asks for by the family's names, checks its shape and type, and

@@ -89,8 +89,7 @@ static int unsupported(const gguf_config *c, const char *key, smoe_error *err) {
 
 /* Keys that change what a model computes and that no architecture here has. */
 static int refuse_others(const gguf_config *c, smoe_error *err) {
-    static const char *const keys[] = {"attention.clamp_kqv",
-                                       "attention.max_alibi_bias",
+    static const char *const keys[] = {"attention.max_alibi_bias",
                                        "attn_logit_softcapping",
                                        "final_logit_softcapping",
                                        "embedding_scale",
@@ -163,6 +162,7 @@ static int read_rope(const gguf_config *c, int32_t head_dim, int32_t context_tok
                      smoe_error *err) {
     r->dim = head_dim;
     r->theta = 1e4;
+    r->has_divisors = tensor_table_find(c->table, "rope_freqs.weight") != NULL;
     r->original_context_tok = context_tok;
     int rc = gguf_config_opt(c, "rope.dimension_count", 1, head_dim, &r->dim, err);
     rc = rc ? rc : opt_positive(c, "rope.freq_base", &r->theta, err);
@@ -216,7 +216,13 @@ static int read_layer_attention(const gguf_config *c, const spec *s, int32_t lay
     a->scale = 0;
     rc = rc ? rc : opt_number(c, "attention.scale", &a->scale, err);
     a->scale = a->scale != 0 ? a->scale : 1 / sqrt((double)a->head_dim); /* 0: not said */
-    a->qkv_bias = gguf_config_has(c, layer, "attn_q.bias");
+    rc = rc ? rc : opt_number(c, "attention.clamp_kqv", &a->clip, err);
+    if (rc == SMOE_OK && a->clip < 0) {
+        return err_set(err, SMOE_ERR_FORMAT, "%s: %s.attention.clamp_kqv must be >= 0", c->label,
+                       c->arch);
+    }
+    a->qkv_bias =
+        gguf_config_has(c, layer, "attn_q.bias") || gguf_config_has(c, layer, "attn_qkv.bias");
     a->o_bias = gguf_config_has(c, layer, "attn_output.bias");
     return rc;
 }

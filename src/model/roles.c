@@ -16,6 +16,7 @@ typedef enum dim {
     DIM_FFN,     /* width */
     DIM_EXPERTS,
     DIM_SHARED, /* shared_width */
+    DIM_ROPE_PAIRS,
     DIM_ONE,
     DIM_VECTOR /* in place of rows: rank 1 */
 } dim;
@@ -24,6 +25,7 @@ typedef enum dim {
 typedef enum want {
     WANT_ALWAYS,
     WANT_UNTIED,
+    WANT_ROPE_DIVISORS,
     WANT_GQA,
     WANT_QKV_BIAS,
     WANT_O_BIAS,
@@ -43,6 +45,7 @@ static const struct {
     [ROLE_EMBED] = {"embed", WANT_ALWAYS, DIM_VOCAB, DIM_MODEL},
     [ROLE_OUT_NORM] = {"out_norm", WANT_ALWAYS, DIM_VECTOR, DIM_MODEL},
     [ROLE_HEAD] = {"head", WANT_UNTIED, DIM_VOCAB, DIM_MODEL},
+    [ROLE_ROPE_DIVISORS] = {"rope_divisors", WANT_ROPE_DIVISORS, DIM_VECTOR, DIM_ROPE_PAIRS},
     [ROLE_ATTN_NORM] = {"attn_norm", WANT_ALWAYS, DIM_VECTOR, DIM_MODEL},
     [ROLE_ATTN_Q] = {"attn_q", WANT_GQA, DIM_QUERIES, DIM_MODEL},
     [ROLE_ATTN_K] = {"attn_k", WANT_GQA, DIM_KEYS, DIM_MODEL},
@@ -77,6 +80,8 @@ bool role_is_wanted(const spec *s, int32_t layer, role r) {
         break;
     case WANT_UNTIED:
         return !s->tied_head;
+    case WANT_ROPE_DIVISORS:
+        return s->rope[0].has_divisors;
     case WANT_GQA:
         return gqa;
     case WANT_QKV_BIAS:
@@ -124,6 +129,8 @@ static int32_t dim_size(const spec *s, const layer_spec *l, dim d) {
         return l->ffn.n_expert;
     case DIM_SHARED:
         return l->ffn.shared_width;
+    case DIM_ROPE_PAIRS:
+        return s->rope[0].dim / 2;
     case DIM_ONE:
     case DIM_VECTOR:
         break;
@@ -170,6 +177,14 @@ static bool lies_before(const extent *x, const extent *y) {
     return x->file != y->file ? x->file < y->file : x->offset < y->offset;
 }
 
+/* Whether y, which does not lie before x, begins on the page where x ends or right behind it: such
+ * ranges are one read, and the page is held once. */
+static bool covers_touch(const extent *x, const extent *y) {
+    uint64_t end = x->offset + x->bytes;
+    uint64_t cover_end = (end + EXTENT_PAGE_BYTES - 1) / EXTENT_PAGE_BYTES * EXTENT_PAGE_BYTES;
+    return x->file == y->file && y->offset / EXTENT_PAGE_BYTES * EXTENT_PAGE_BYTES <= cover_end;
+}
+
 void expert_ref_set_extents(expert_ref *e, const extent range[PART_COUNT]) {
     int order[PART_COUNT];
     for (int i = 0; i < PART_COUNT; i++) {
@@ -183,13 +198,13 @@ void expert_ref_set_extents(expert_ref *e, const extent range[PART_COUNT]) {
     for (int i = 0; i < PART_COUNT; i++) {
         const extent *r = &range[order[i]];
         extent *last = e->n_ext > 0 ? &e->ext[e->n_ext - 1] : NULL;
-        bool touches = last && last->file == r->file && last->offset + last->bytes == r->offset;
-        if (!touches) {
+        if (!last || !covers_touch(last, r)) {
             last = &e->ext[e->n_ext++];
             *last = (extent){r->file, r->offset, 0};
         }
+        uint64_t at = r->offset - last->offset;
         e->part[order[i]].ext = e->n_ext - 1;
-        e->part[order[i]].at_bytes = last->bytes;
-        last->bytes += r->bytes;
+        e->part[order[i]].at_bytes = at;
+        last->bytes = at + r->bytes > last->bytes ? at + r->bytes : last->bytes;
     }
 }

@@ -12,14 +12,15 @@
 /* What a resident tensor is for. The scout file names tensors ROLE.weight, or layers.N.ROLE.weight.
  */
 typedef enum role {
-    ROLE_EMBED,     /* [vocab_size, d_model] */
-    ROLE_OUT_NORM,  /* [d_model] */
-    ROLE_HEAD,      /* [vocab_size, d_model]; absent when tied */
-    ROLE_ATTN_NORM, /* [d_model]; the first role of a layer */
-    ROLE_ATTN_Q,    /* [n_head * head_dim, d_model] */
-    ROLE_ATTN_K,    /* [n_kv_head * head_dim, d_model] */
-    ROLE_ATTN_V,    /* [n_kv_head * v_head_dim, d_model] */
-    ROLE_ATTN_O,    /* [d_model, n_head * v_head_dim] */
+    ROLE_EMBED,         /* [vocab_size, d_model] */
+    ROLE_OUT_NORM,      /* [d_model] */
+    ROLE_HEAD,          /* [vocab_size, d_model]; absent when tied */
+    ROLE_ROPE_DIVISORS, /* [rope dim / 2]: of the frequencies of spec.rope[0] */
+    ROLE_ATTN_NORM,     /* [d_model]; the first role of a layer */
+    ROLE_ATTN_Q,        /* [n_head * head_dim, d_model] */
+    ROLE_ATTN_K,        /* [n_kv_head * head_dim, d_model] */
+    ROLE_ATTN_V,        /* [n_kv_head * v_head_dim, d_model] */
+    ROLE_ATTN_O,        /* [d_model, n_head * v_head_dim] */
     ROLE_ATTN_Q_BIAS,
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V_BIAS,
@@ -55,6 +56,9 @@ typedef struct weight_ref {
 
 enum expert_part_kind { PART_GATE, PART_UP, PART_DOWN, PART_COUNT };
 
+/* Direct reads begin and end at multiples of this. */
+#define EXTENT_PAGE_BYTES 4096u
+
 typedef struct extent {
     int32_t file;
     uint64_t offset;
@@ -64,7 +68,7 @@ typedef struct extent {
 /* One expert: the byte ranges to read and where its three matrices are inside them. */
 typedef struct expert_ref {
     extent ext[PART_COUNT];
-    int32_t n_ext; /* touching ranges are merged: a vault record is one */
+    int32_t n_ext; /* no two share a page or touch: a vault record is one */
     struct expert_part {
         int32_t ext;
         uint64_t at_bytes; /* from the start of that extent */
@@ -111,11 +115,13 @@ int source_is_gguf(const char *path, bool *out, smoe_error *err);
 /* Only the text side of a folder, which may hold nothing else. *text must be empty;
  * text_assets_free also after failure. */
 int source_read_text(text_assets *text, const char *dir, smoe_error *err);
+/* The same of a GGUF file, whatever its architecture, with tensors or without. */
+int source_read_gguf_text(text_assets *text, const char *path, smoe_error *err);
 
 static inline const expert_ref *source_expert(const source *s, int32_t moe_index, int32_t expert) {
     return &s->expert[(size_t)moe_index * (size_t)s->n_expert_row + (size_t)expert];
 }
-uint64_t expert_bytes(const expert_ref *e); /* sum of its extents */
+uint64_t expert_bytes(const expert_ref *e); /* sum of its extents, what is between parts too */
 uint64_t source_experts_bytes(const source *s);
 uint64_t source_max_expert_bytes(const source *s);
 /* Sum over MoE layers of the n_expert_used largest experts: what one token can touch. */

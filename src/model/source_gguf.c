@@ -1,5 +1,5 @@
 /* Opening a GGUF file, whole or one of several: keys to a spec, the directory to references, the
- * tokenizer's keys to tables. Reads headers only. See source.h. */
+ * tokenizer's keys to tables; or only the latter. Reads headers only. See source.h. */
 #include <string.h>
 
 #include "model/gguf_bind.h"
@@ -22,6 +22,20 @@ static int read_all(source *s, smoe_error *err) {
     gguf_header_free(&head);
     tensor_table_free(&table);
     arena_free(&names);
+    return rc;
+}
+
+int source_read_gguf_text(text_assets *text, const char *path, smoe_error *err) {
+    gguf_header head;
+    tensor_table table = {0};
+    arena names = {0};
+    file_set files = {0};
+    int rc = gguf_open_model(&head, &table, &names, &files, path, err);
+    rc = rc ? rc : gguf_text_take(text, &head, files.file[0].path, err);
+    gguf_header_free(&head);
+    tensor_table_free(&table);
+    arena_free(&names);
+    file_set_close(&files);
     return rc;
 }
 

@@ -65,8 +65,7 @@ static int take_text(opener *o) {
     if (!a->label) {
         return err_no_memory(o->err, strlen(o->s->path));
     }
-    rc = copy_blob(&a->prepared, &text[VAULT_PREPARED_TOKENIZER], o->err);
-    rc = rc == SMOE_OK ? copy_blob(&a->tokenizer_json, &text[VAULT_TOKENIZER], o->err) : rc;
+    rc = copy_blob(&a->tokenizer_json, &text[VAULT_TOKENIZER], o->err);
     rc =
         rc == SMOE_OK ? copy_blob(&a->tokenizer_config, &text[VAULT_TOKENIZER_CONFIG], o->err) : rc;
     rc = rc == SMOE_OK ? copy_blob(&a->chat_template, &text[VAULT_CHAT_TEMPLATE], o->err) : rc;
@@ -363,6 +362,19 @@ static int open_all(opener *o, const char *path) {
     return rc;
 }
 
+/* Megabytes that are read once are not worth a copy: the prepared tokenizer stays in the header,
+ * which the texts take over. */
+static void keep_header(opener *o) {
+    const vault_text *prepared = &o->content.text[VAULT_PREPARED_TOKENIZER];
+    if (prepared->data) {
+        text_assets *a = &o->s->text;
+        memcpy(&a->prepared.data, &prepared->data, sizeof prepared->data); /* drops const */
+        a->prepared.bytes = prepared->bytes;
+        a->backing = o->scratch;
+        o->scratch = (arena){0};
+    }
+}
+
 int source_open_vault(source **out, const char *path, smoe_error *err) {
     *out = NULL;
     opener o = {.err = err};
@@ -371,6 +383,9 @@ int source_open_vault(source **out, const char *path, smoe_error *err) {
         return err_no_memory(err, sizeof *o.s);
     }
     int rc = open_all(&o, path);
+    if (rc == SMOE_OK) {
+        keep_header(&o);
+    }
     json_object_put(o.metadata);
     tensor_table_free(&o.scout);
     arena_free(&o.scratch);

@@ -95,10 +95,14 @@ static int check_attn(const check *c, const spec *s, const attn_spec *a) {
     TRY(check_int(c, "qk_norm", (int64_t)a->qk_norm, QK_NORM_NONE, QK_NORM_WHOLE));
     TRY(check_int(c, "window_tok", a->window_tok, 0, LIMIT_CONTEXT_TOK));
     TRY(check_int(c, "rope", a->rope, 0, s->n_rope - 1));
+    if (a->rope > 0 && s->rope[a->rope].has_divisors) {
+        return bad(c, "rope", "has divisors, which only the first may have");
+    }
     if (s->rope[a->rope].scaling != ROPE_NONE && s->rope[a->rope].dim > a->head_dim) {
         return bad(c, "rope.dim", "is larger than head_dim");
     }
     TRY(check_positive(c, "scale", a->scale));
+    TRY(check_not_negative(c, "clip", a->clip));
     return check_not_negative(c, "softcap", a->softcap);
 }
 

@@ -63,6 +63,8 @@ typedef struct rope_spec {
     bool truncate; /* yarn: round the correction range to whole dimensions */
     int32_t original_context_tok;
     double low_freq_factor, high_freq_factor; /* llama3 */
+    bool
+        has_divisors; /* a tensor has a divisor for the frequency of each pair (ROLE_ROPE_DIVISORS) */
 } rope_spec;
 
 typedef struct attn_spec { /* of one layer */
@@ -75,6 +77,7 @@ typedef struct attn_spec { /* of one layer */
     int32_t rope;       /* index into spec.rope */
     double scale;       /* of q.k; resolved, never 0 */
     double softcap;     /* 0: off */
+    double clip;        /* q, k and v are held to -clip .. clip after their norms; 0: off */
     bool qkv_bias, o_bias;
     qk_norm_kind qk_norm;
     bool sinks; /* one learned logit a head */

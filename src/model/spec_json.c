@@ -84,6 +84,7 @@ static const field rope_fields[] = {
     INT(rope_spec, original_context_tok),
     NUMBER(rope_spec, low_freq_factor),
     NUMBER(rope_spec, high_freq_factor),
+    BOOL(rope_spec, has_divisors),
     END,
 };
 
@@ -97,6 +98,7 @@ static const field attn_fields[] = {
     INT(attn_spec, rope),
     NUMBER(attn_spec, scale),
     NUMBER(attn_spec, softcap),
+    NUMBER(attn_spec, clip),
     BOOL(attn_spec, qkv_bias),
     BOOL(attn_spec, o_bias),
     NAME(attn_spec, qk_norm, qk_norm_names),

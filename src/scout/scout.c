@@ -1,13 +1,11 @@
 /* Loading of the resident tensors; see scout.h. */
 #include "scout/scout.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <xxhash.h>
 
-#include "base/file.h"
-#include "base/pool.h"
+#include "base/direct_reader.h"
 #include "formats/half.h"
 
 #define SCOUT_ALIGN_BYTES 64u
@@ -24,6 +22,7 @@ typedef struct piece {
 
 typedef struct loader {
     const source *source;
+    direct_reader reader;
     piece *piece; /* [n_piece], in the order of the files */
     int32_t n_piece;
     /* A vault's scout is hashed as it is read, byte by byte from its start: */
@@ -51,7 +50,7 @@ static uint64_t piece_bytes(const weight_ref *ref) {
 static int read_piece_bytes(loader *l, const weight_ref *ref, uint64_t at_bytes, void *buf,
                             size_t bytes, smoe_error *err) {
     const model_file *file = &l->source->files.file[ref->file];
-    int rc = file_read_at(file->fd, file->path, ref->offset + at_bytes, buf, bytes, err);
+    int rc = direct_read(&l->reader, file->path, file->fd, ref->offset + at_bytes, buf, bytes, err);
     if (rc != SMOE_OK) {
         return err_prefix(err, rc, "tensor %s", ref->name);
     }
@@ -69,7 +68,7 @@ static int hash_until(loader *l, uint64_t end_bytes, smoe_error *err) {
     while (l->hashed_bytes < end_bytes) {
         uint64_t left = end_bytes - l->hashed_bytes;
         size_t n = left < sizeof stage ? (size_t)left : sizeof stage;
-        int rc = file_read_at(file->fd, file->path, l->hashed_bytes, stage, n, err);
+        int rc = direct_read(&l->reader, file->path, file->fd, l->hashed_bytes, stage, n, err);
         if (rc != SMOE_OK) {
             return rc;
         }
@@ -184,60 +183,6 @@ static int check_hash(loader *l, smoe_error *err) {
     return rc;
 }
 
-/* ---- reading with several threads */
-
-enum { READERS = 4 }; /* enough to keep a drive busy through the page cache */
-
-typedef struct reading {
-    loader *l;
-    pthread_mutex_t mutex;
-    int32_t first_bad; /* piece; n_piece: none */
-    int rc;
-    smoe_error *err; /* of first_bad */
-} reading;
-
-static bool is_past_bad(reading *r, int32_t i) {
-    pthread_mutex_lock(&r->mutex);
-    bool past = i > r->first_bad;
-    pthread_mutex_unlock(&r->mutex);
-    return past;
-}
-
-static void read_task(void *job, int32_t i, int32_t thread) {
-    reading *r = job;
-    smoe_error err;
-    (void)thread;
-    int rc = is_past_bad(r, i) ? SMOE_OK : load_piece(r->l, &r->l->piece[i], &err);
-    if (rc != SMOE_OK) {
-        pthread_mutex_lock(&r->mutex);
-        if (i < r->first_bad) { /* the same error whichever thread comes first */
-            r->first_bad = i;
-            r->rc = rc;
-            *r->err = err;
-        }
-        pthread_mutex_unlock(&r->mutex);
-    }
-}
-
-static int read_pieces(loader *l, smoe_error *err) {
-    pool *readers = NULL;
-    smoe_error found = {0};
-    reading r = {.l = l, .first_bad = l->n_piece, .rc = SMOE_OK, .err = &found};
-    /* a checksum is over the bytes in order */
-    int rc = pool_open(&readers, l->hash ? 1 : READERS, err);
-    if (rc == SMOE_OK) {
-        pthread_mutex_init(&r.mutex, NULL);
-        pool_run(readers, read_task, &r, l->n_piece);
-        pthread_mutex_destroy(&r.mutex);
-        pool_close(readers);
-        rc = r.rc;
-        if (rc != SMOE_OK && err) {
-            *err = found;
-        }
-    }
-    return rc;
-}
-
 /* Takes the lists and the map; reads in file order, which is also what drives like. */
 static int load_all(loader *l, scout *out, smoe_error *err) {
     const source *s = l->source;
@@ -257,8 +202,17 @@ static int load_all(loader *l, scout *out, smoe_error *err) {
     }
     for_each_ref(s, out, place_piece, &(placing){l, out->base});
     qsort(l->piece, (size_t)n, sizeof *l->piece, by_position);
-    int rc = read_pieces(l, err);
+    int rc = SMOE_OK;
+    for (int32_t i = 0; i < n && rc == SMOE_OK; i++) {
+        rc = load_piece(l, &l->piece[i], err);
+    }
     return rc == SMOE_OK && l->hash ? check_hash(l, err) : rc;
+}
+
+/* Locked memory is not paged out when something else wants it. A system that allows less than the
+ * scout (RLIMIT_MEMLOCK) leaves it as it is. */
+static bool lock_pages(const scout *sc) {
+    return mlock(sc->base, (size_t)sc->bytes) == 0;
 }
 
 int scout_load(scout *out, const source *s, smoe_error *err) {
@@ -271,14 +225,17 @@ int scout_load(scout *out, const source *s, smoe_error *err) {
          * else. */
         (void)madvise(out->base, (size_t)out->bytes, MADV_HUGEPAGE);
     }
+    rc = rc ? rc : direct_reader_open(&l.reader, err);
     rc = rc == SMOE_OK ? load_all(&l, out, err)
                        : err_prefix(err, rc, "resident weights of %s", s->path);
+    direct_reader_close(&l.reader);
     free(l.piece);
     XXH3_freeState(l.hash);
     if (rc != SMOE_OK) {
         scout_free(out);
         return rc;
     }
+    out->is_locked = lock_pages(out);
     if (s->spec.tied_head) {
         out->global[ROLE_HEAD] = out->global[ROLE_EMBED];
     }

@@ -23,6 +23,7 @@ typedef struct scout {
     weight (*layer)[ROLE_COUNT];        /* [n_layer] */
     void *base;
     uint64_t bytes;
+    bool is_locked; /* in memory (mlock) */
 } scout;
 
 /* What scout_load takes from the system. */

@@ -14,6 +14,8 @@ struct piece {
     int32_t next; /* spare pieces */
     enum { PIECE_SPARE, PIECE_FLIGHT, PIECE_AGAIN } state;
     bool is_spec;
+    int32_t drive;
+    uint64_t sent_ns;
     uint64_t offset; /* in the file */
     uint32_t bytes;
     uint32_t done_bytes;
@@ -22,10 +24,13 @@ struct piece {
 };
 
 int queue_open(queue *q, const queue_config *config, smoe_error *err) {
-    size_t depth = (size_t)config->depth, n_load = (size_t)config->n_load;
+    size_t depth = (size_t)config->depth * (size_t)config->n_drive;
+    size_t n_load = (size_t)config->n_load;
     *q = (queue){.ops = config->ops,
                  .direct = config->direct,
-                 .depth = config->depth,
+                 .n_drive = config->n_drive,
+                 .n_file = config->n_file,
+                 .depth = (int32_t)depth,
                  .read_bytes = config->read_bytes,
                  .n_load = config->n_load,
                  .list = {{-1, -1}, {-1, -1}}};
@@ -126,6 +131,7 @@ static void free_piece(queue *q, int32_t p) {
     piece *e = &q->piece[p];
     q->n_spec -= e->is_spec;
     q->n_begun--;
+    q->n_begun_of[e->drive]--;
     q->load[e->load].n_piece--;
     e->state = PIECE_SPARE;
     e->next = q->spare_piece;
@@ -219,12 +225,24 @@ static void add_to_batch(queue *q, int32_t p) {
     uint64_t at = e->offset + e->done_bytes;
     e->state = PIECE_FLIGHT;
     q->batch[q->n_batch++] = (io_read){
-        .file = x->file,
+        .file = e->drive * q->n_file + x->file,
         .bytes = e->bytes - e->done_bytes,
         .offset = at,
         .buf = l->base + cover_at(l->ref, e->ext) + (at - extent_cover_start(x)),
         .tag = (uint64_t)p,
     };
+}
+
+/* The drive with the least to do, so that a faster one gets more; blocks are dealt out in turn
+ * while they are equal. */
+static int32_t choose_drive(const queue *q, uint64_t at) {
+    int32_t first = (int32_t)(at / q->read_bytes % (uint64_t)q->n_drive);
+    int32_t best = first;
+    for (int32_t i = 1; i < q->n_drive; i++) {
+        int32_t d = (first + i) % q->n_drive;
+        best = q->n_begun_of[d] < q->n_begun_of[best] ? d : best;
+    }
+    return best;
 }
 
 /* Cuts the next piece off the first load of a class. */
@@ -234,12 +252,20 @@ static int32_t cut_piece(queue *q, bool is_demand) {
     const extent *x = &l->ref->ext[l->ext];
     uint64_t at = l->at > 0 ? l->at : read_start(q, x);
     uint64_t left = read_end(q, x) - at;
-    uint32_t bytes = left < q->read_bytes ? (uint32_t)left : q->read_bytes;
+    uint32_t half = (uint32_t)round_up(q->read_bytes / 2, IO_ALIGN_BYTES);
+    uint32_t most = is_demand || q->is_sweeping ? q->read_bytes : half;
+    uint32_t bytes = left < most ? (uint32_t)left : most;
+    int32_t drive = choose_drive(q, at);
     int32_t p = q->spare_piece;
     q->spare_piece = q->piece[p].next;
-    q->piece[p] =
-        (piece){.load = id, .ext = l->ext, .is_spec = !is_demand, .offset = at, .bytes = bytes};
+    q->piece[p] = (piece){.load = id,
+                          .ext = l->ext,
+                          .is_spec = !is_demand,
+                          .drive = drive,
+                          .offset = at,
+                          .bytes = bytes};
     q->n_begun++;
+    q->n_begun_of[drive]++;
     q->n_spec += !is_demand;
     l->n_piece++;
     l->at = at + bytes;
@@ -254,7 +280,8 @@ static int32_t cut_piece(queue *q, bool is_demand) {
 }
 
 bool queue_has_room(const queue *q, bool is_demand) {
-    return q->spare_piece >= 0 && (is_demand || q->n_spec < QUEUE_SPEC_READS);
+    return q->spare_piece >= 0 &&
+           (is_demand || q->is_sweeping || q->n_spec < QUEUE_SPEC_READS * q->n_drive);
 }
 
 bool queue_stage(queue *q, bool is_demand) {
@@ -273,13 +300,17 @@ void queue_send(queue *q) {
     if (q->n_batch == 0) {
         return;
     }
+    uint64_t sent_ns = now_ns();
+    for (int32_t i = 0; i < q->n_batch; i++) {
+        q->piece[q->batch[i].tag].sent_ns = sent_ns;
+    }
     int32_t taken = q->ops->submit(q->io, q->batch, q->n_batch);
     for (int32_t i = taken; i < q->n_batch; i++) {
         q->piece[q->batch[i].tag].state = PIECE_AGAIN;
         q->n_again++;
     }
     if (q->n_flight == 0 && taken > 0) {
-        q->busy_since_ns = now_ns();
+        q->busy_since_ns = sent_ns;
     }
     q->n_flight += taken;
     q->n_batch = 0;
@@ -297,6 +328,7 @@ static int take_result(queue *q, piece *e, int32_t result) {
     if (result > 0 && (uint32_t)result <= e->bytes - e->done_bytes) {
         uint32_t got = e->done_bytes + (uint32_t)result;
         q->drive_bytes += (uint32_t)result;
+        q->bytes_of[e->drive] += (uint32_t)result;
         if (e->offset + got >= (need_end < end ? need_end : end)) {
             return 1;
         }
@@ -324,16 +356,33 @@ static void fail_load(queue *q, const piece *e, int32_t result) {
     }
 }
 
-static void take_done(queue *q, const io_done *done) {
+static void count(queue_histogram *h, uint64_t value) {
+    int32_t slot = value ? 64 - __builtin_clzll(value) : 0;
+    h->count[slot < QUEUE_SLOTS ? slot : QUEUE_SLOTS - 1]++;
+}
+
+/* Another drive may have what this one cannot give. */
+static void change_drive(queue *q, piece *e) {
+    q->n_begun_of[e->drive]--;
+    e->drive = (e->drive + 1) % q->n_drive;
+    q->n_begun_of[e->drive]++;
+}
+
+static void take_done(queue *q, const io_done *done, uint64_t at_ns) {
     int32_t p = (int32_t)done->tag;
     piece *e = &q->piece[p];
     int32_t id = e->load;
     load *l = &q->load[id];
     q->n_flight--;
     q->n_read++;
+    count(&q->latency_us, (at_ns - e->sent_ns) / 1000);
+    count(&q->size_kib, (e->bytes - e->done_bytes) >> 10);
     int verdict = take_result(q, e, done->result);
     if (verdict == 0 && !l->is_cancelled && !l->is_failed) {
         q->read_retries++;
+        if (done->result < 0) {
+            change_drive(q, e);
+        }
         e->state = PIECE_AGAIN;
         q->n_again++;
         return;
@@ -351,11 +400,12 @@ int32_t queue_reap(queue *q, bool wait) {
         return 0;
     }
     int32_t n = q->ops->reap(q->io, q->done, q->depth, wait);
+    uint64_t at_ns = n > 0 ? now_ns() : 0;
     for (int32_t i = 0; i < n; i++) {
-        take_done(q, &q->done[i]);
+        take_done(q, &q->done[i], at_ns);
     }
     if (q->n_flight == 0) {
-        q->busy_ns += now_ns() - q->busy_since_ns;
+        q->busy_ns += at_ns - q->busy_since_ns;
     }
     return n;
 }

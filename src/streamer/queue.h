@@ -12,7 +12,8 @@
 #include "model/source.h"
 #include "streamer/io.h"
 
-/* A drive that is asked for a bet must be free for a demand within about one read. */
+/* A drive that is asked for a bet must be free for a demand within one read: bets are read in
+ * halves, at most two of them in flight on each drive. */
 #define QUEUE_SPEC_READS 2
 /* Attempts after the first when a read fails, and when the system asks to try again. */
 #define QUEUE_RETRIES         3
@@ -38,11 +39,19 @@ typedef struct load {
 
 typedef struct piece piece;
 
+/* Counts by powers of two: slot i has the values from 2^(i-1) below 2^i, slot 0 zero. */
+enum { QUEUE_SLOTS = 28, QUEUE_DRIVES = 8 };
+typedef struct queue_histogram {
+    uint64_t count[QUEUE_SLOTS];
+} queue_histogram;
+
 typedef struct queue {
     const io_ops *ops;
     io *io;
     bool direct;
-    int32_t depth;
+    int32_t n_drive; /* copies of every file, each on a drive with a queue of its own */
+    int32_t n_file;  /* of one copy */
+    int32_t depth;   /* of all drives together */
     uint32_t read_bytes;
     load *load; /* [n_load] */
     int32_t n_load;
@@ -51,24 +60,31 @@ typedef struct queue {
     } list[2];    /* by is_demand: loads with bytes not asked for yet */
     piece *piece; /* [depth] */
     int32_t spare_piece;
-    int32_t n_begun;  /* pieces in use */
-    int32_t n_spec;   /* of which speculative */
-    int32_t n_flight; /* of which at the back end */
-    int32_t n_again;  /* of which waiting to be sent again */
-    io_read *batch;   /* [depth]; tag: piece */
+    int32_t n_begun;                  /* pieces in use */
+    int32_t n_spec;                   /* of which speculative */
+    int32_t n_begun_of[QUEUE_DRIVES]; /* by drive */
+    bool is_sweeping;                 /* speculative reads may be whole and fill the depth */
+    int32_t n_flight;                 /* of which at the back end */
+    int32_t n_again;                  /* of which waiting to be sent again */
+    io_read *batch;                   /* [depth]; tag: piece */
     int32_t n_batch;
     io_done *done;     /* [depth] */
     int32_t *finished; /* [n_load], circular */
     int32_t finished_at, n_finished;
     uint64_t busy_since_ns;
     uint64_t drive_bytes, n_read, read_retries, busy_ns;
+    uint64_t bytes_of[QUEUE_DRIVES];
+    queue_histogram latency_us; /* of reads, from their submission until they were taken in */
+    queue_histogram size_kib;   /* of reads */
 } queue;
 
 typedef struct queue_config {
     const io_ops *ops;
     io *io; /* the queue's after success: queue_close closes it */
     bool direct;
-    int32_t depth;
+    int32_t n_drive;     /* 1 to QUEUE_DRIVES; the back end has n_drive * n_file paths, a drive's */
+    int32_t n_file;      /* copies one after the other */
+    int32_t depth;       /* of each drive; the back end's is n_drive times as much */
     uint32_t read_bytes; /* a multiple of IO_ALIGN_BYTES */
     int32_t n_load;
 } queue_config;
@@ -77,6 +93,8 @@ int queue_open(queue *q, const queue_config *config, smoe_error *err);
 /* Waits for reads in flight; takes a zeroed queue too. */
 void queue_close(queue *q);
 uint64_t queue_held_bytes(const queue *q);
+
+_Static_assert(IO_ALIGN_BYTES == EXTENT_PAGE_BYTES, "extents are merged by pages");
 
 /* Bytes an extent takes in a block, and where in the block each extent's cover starts. */
 static inline uint64_t extent_cover_start(const extent *e) {

@@ -1,8 +1,9 @@
-/* How large a ring a source needs: sums of aligned covers. Owns no state, reads no file. */
+/* What experts take in the ring: sums of aligned covers. Owns no state, reads no file. */
 #include <stdlib.h>
+#include <string.h>
 
-#include "streamer/queue.h"
-#include "streamer/streamer.h"
+#include "base/mem.h"
+#include "streamer/streamer_state.h"
 
 uint64_t streamer_slot_bytes(const expert_ref *e) {
     uint64_t bytes = 0;
@@ -42,4 +43,26 @@ uint64_t streamer_ring_full(const source *s) {
         }
     }
     return bytes;
+}
+
+int streamer_trace_header(const streamer *s, trace_header *out, smoe_error *err) {
+    const source *src = s->source;
+    size_t n_layer = (size_t)src->n_moe_layer, n_row = (size_t)src->n_expert_row;
+    *out = (trace_header){.n_layer = src->n_moe_layer, .n_row = src->n_expert_row};
+    out->layer = mem_array(n_layer, sizeof *out->layer);
+    out->unit = mem_array(n_layer * n_row, sizeof *out->unit);
+    if (!out->layer || !out->unit) {
+        free(out->layer);
+        free(out->unit);
+        return err_no_memory(err, n_layer * n_row * sizeof *out->unit);
+    }
+    memcpy(out->layer, s->policy.layer, n_layer * sizeof *out->layer);
+    for (size_t m = 0; m < n_layer; m++) {
+        for (size_t e = 0; e < n_row; e++) {
+            const expert_ref *ref = source_expert(src, (int32_t)m, (int32_t)e);
+            uint64_t units = (streamer_slot_bytes(ref) + RING_UNIT_BYTES - 1) / RING_UNIT_BYTES;
+            out->unit[m * n_row + e] = (uint32_t)units;
+        }
+    }
+    return SMOE_OK;
 }

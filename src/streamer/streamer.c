@@ -16,6 +16,7 @@
  */
 #include "streamer/streamer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -41,25 +42,26 @@ static void discard(streamer *s, int32_t id) {
     }
 }
 
-static bool start_load(streamer *s, int32_t moe_index, int32_t expert, int32_t wanted,
-                       uint64_t youngest_stamp) {
+/* Returns the entry, or -1 without room. */
+static int32_t start_load(streamer *s, int32_t moe_index, int32_t expert, int32_t wanted,
+                          double most_value) {
     const expert_ref *ref = source_expert(s->source, moe_index, expert);
-    int32_t id = ring_take(&s->ring, streamer_slot_bytes(ref), youngest_stamp, on_evict, s);
-    if (id < 0) {
-        return false;
+    int32_t id = ring_take(&s->ring, streamer_slot_bytes(ref), most_value, on_evict, s);
+    if (id >= 0) {
+        s->entry[id] = (entry){.moe_index = moe_index, .expert = expert, .wanted = wanted};
+        *entry_slot(s, moe_index, expert) = id;
+        ring_set_value(&s->ring, id,
+                       wanted < 0 ? policy_bet_value(&s->policy, moe_index)
+                                  : policy_value(&s->policy, moe_index, expert));
+        queue_push(&s->queue, id, ref, ring_at(&s->ring, id), wanted >= 0);
     }
-    s->entry[id] =
-        (entry){.moe_index = moe_index, .expert = expert, .wanted = wanted, .is_bet = wanted < 0};
-    *entry_slot(s, moe_index, expert) = id;
-    queue_push(&s->queue, id, ref, ring_at(&s->ring, id), wanted >= 0);
-    return true;
+    return id;
 }
 
 /* ---- bets */
 
-/* Bets start only into space that is free or was last used before the last n_moe_layer demands,
- * which is one token in decode: they never push out what the current token used, nor, landing with
- * a fresh stamp, each other. */
+/* Bets start only into space that is free or of little value; being themselves of great value until
+ * their layer's next turn, they never push out each other. */
 static bool start_bet(streamer *s) {
     while (s->n_bet > 0) {
         bet b = s->bet[0];
@@ -68,8 +70,9 @@ static bool start_bet(streamer *s) {
         if (*entry_slot(s, b.moe_index, b.expert) >= 0) {
             continue;
         }
-        uint64_t before_token = s->mark[s->n_demand % (uint64_t)s->source->n_moe_layer];
-        if (start_load(s, b.moe_index, b.expert, -1, before_token)) {
+        int32_t id = start_load(s, b.moe_index, b.expert, -1, policy_bet_limit(&s->policy));
+        if (id >= 0) {
+            s->entry[id].is_bet = true;
             s->stats.spec_reads++;
             return true;
         }
@@ -85,6 +88,36 @@ static void drop_bets_on(streamer *s, int32_t moe_index) {
         }
     }
     s->n_bet = n;
+}
+
+/* ---- the sweep */
+
+/* What it reads stays until its layer's demand: it has the value of a bet, and is at most half of the
+ * ring. */
+static bool start_sweep(streamer *s) {
+    while (s->sweep_at < s->n_sweep && s->sweep_bytes < s->ring.bytes / 2) {
+        int32_t expert = s->sweep[s->sweep_at];
+        if (*entry_slot(s, s->sweep_moe, expert) >= 0) {
+            s->sweep_at++;
+            continue;
+        }
+        int32_t id = start_load(s, s->sweep_moe, expert, -1, INFINITY);
+        if (id < 0) {
+            return false; /* again when something is released */
+        }
+        s->sweep_at++;
+        s->sweep_bytes += s->ring.block[id].bytes;
+        s->entry[id].is_sweep = true;
+        s->stats.sweep_reads++;
+        return true;
+    }
+    return false;
+}
+
+static void end_sweep(streamer *s) {
+    s->sweep_at = s->n_sweep = 0;
+    s->sweep_bytes = 0;
+    s->queue.is_sweeping = false;
 }
 
 /* A demand waits for space: bets that could only go on reading after it give theirs back. */
@@ -105,7 +138,7 @@ static bool start_miss(streamer *s) {
         return false;
     }
     int32_t wanted = s->miss[s->miss_at];
-    if (!start_load(s, s->moe_index, s->want[wanted], wanted, UINT64_MAX)) {
+    if (start_load(s, s->moe_index, s->want[wanted], wanted, INFINITY) < 0) {
         return false;
     }
     s->miss_at++;
@@ -121,7 +154,8 @@ static void pump(streamer *s) {
         }
     } while (is_clear && queue_has_room(q, true) && s->miss_at < s->n_miss && free_unsent_bets(s));
     if (is_clear && s->miss_at == s->n_miss) {
-        while (queue_stage(q, false) && queue_has_room(q, false) && start_bet(s)) {
+        while (queue_stage(q, false) && queue_has_room(q, false) &&
+               (start_sweep(s) || start_bet(s))) {
         }
     }
     queue_send(q);
@@ -179,6 +213,7 @@ static void land(streamer *s, int32_t id) {
     }
     e->is_ready = true;
     if (e->wanted >= 0) {
+        s->n_miss_open -= !e->was_ahead;
         s->ready[s->n_ready++] = id;
     } else {
         ring_keep(&s->ring, id);
@@ -212,14 +247,17 @@ static void claim(streamer *s, int32_t wanted) {
         n->inflight_hits += id >= 0 && !is_ready;
         n->misses += id < 0;
         n->spec_used += id >= 0 && s->entry[id].is_bet;
+        n->sweep_used += id >= 0 && s->entry[id].is_sweep;
     }
     if (id < 0) {
         s->miss[s->n_miss++] = wanted;
+        s->n_miss_open++;
         return;
     }
     entry *e = &s->entry[id];
     e->wanted = wanted;
-    e->is_bet = false;
+    e->was_ahead = !e->is_ready;
+    e->is_bet = e->is_sweep = false;
     if (!e->is_ready) {
         queue_set_class(&s->queue, id, true);
         return;
@@ -230,10 +268,39 @@ static void claim(streamer *s, int32_t wanted) {
     s->ready[s->n_ready++] = id;
 }
 
+/* A turn changes the values of the layer's records and of no other's. */
+static void set_values(streamer *s, int32_t moe_index) {
+    for (int32_t e = 0; e < s->policy.layer[moe_index].n_expert; e++) {
+        int32_t id = *entry_slot(s, moe_index, e);
+        if (id >= 0) {
+            ring_set_value(&s->ring, id, policy_value(&s->policy, moe_index, e));
+        }
+    }
+}
+
+void streamer_route(streamer *s, const routing *r, const float *score, bool is_log) {
+    routing full = *r;
+    streamer_abandon(s);
+    full.margin = s->margin;
+    routing_margins(score, s->policy.layer[r->moe_index].n_expert, is_log, s->margin);
+    if (s->record) {
+        trace_write(s->record, &full);
+    }
+    policy_turn(&s->policy, &full);
+    set_values(s, r->moe_index);
+    s->is_routed = true;
+}
+
 void streamer_demand(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n) {
     streamer_abandon(s);
     drop_bets_on(s, moe_index);
-    s->mark[s->n_demand++ % (uint64_t)s->source->n_moe_layer] = s->ring.clock;
+    end_sweep(s);
+    if (!s->is_routed && s->is_counting) {
+        routing r = {.moe_index = moe_index, .n_tok = 1, .choice = experts, .n_used = n};
+        policy_turn(&s->policy, &r);
+        set_values(s, moe_index);
+    }
+    s->is_routed = false;
     s->moe_index = moe_index;
     s->n_want = n;
     for (int32_t i = 0; i < n; i++) {
@@ -247,7 +314,7 @@ void streamer_demand(streamer *s, int32_t moe_index, const int32_t *experts, int
 
 static void end_demand(streamer *s) {
     s->n_want = s->n_handed = 0;
-    s->miss_at = s->n_miss = 0;
+    s->miss_at = s->n_miss = s->n_miss_open = 0;
     s->ready_at = s->n_ready = 0;
     s->failure = (struct failure){0};
 }
@@ -278,6 +345,7 @@ void streamer_abandon(streamer *s) {
     }
     if (has_rest) {
         s->n_bet = 0;
+        end_sweep(s);
     }
     end_demand(s);
 }
@@ -338,7 +406,9 @@ static int await(streamer *s, smoe_error *err) {
         }
         uint64_t start_ns = now_ns();
         int32_t n = queue_reap(&s->queue, true);
-        s->stats.wait_ns += now_ns() - start_ns;
+        uint64_t waited_ns = now_ns() - start_ns;
+        s->stats.wait_ns += waited_ns;
+        s->stats.wait_ahead_ns += s->n_miss_open == 0 ? waited_ns : 0;
         if (n == 0) {
             return err_set(err, SMOE_ERR_IO, "the %s back end lost its reads", s->queue.ops->name);
         }
@@ -403,11 +473,62 @@ void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_
     }
 }
 
+void streamer_sweep(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n) {
+    end_sweep(s);
+    s->sweep_moe = moe_index;
+    s->n_sweep = n;
+    memcpy(s->sweep, experts, (size_t)n * sizeof *experts);
+    s->queue.is_sweeping = n > 0;
+    pump(s);
+}
+
 void streamer_poll(streamer *s) {
     if (queue_reap(&s->queue, false) > 0) {
         take_in(s);
     }
     pump(s);
+}
+
+/* Waits until the block that is being read is free or kept. */
+static int settle(streamer *s, int32_t id, smoe_error *err) {
+    if (!s->entry[id].is_ready &&
+        *entry_slot(s, s->entry[id].moe_index, s->entry[id].expert) == id) {
+        discard(s, id);
+    }
+    while (s->ring.block[id].state == RING_HELD) {
+        if (queue_reap(&s->queue, true) == 0) {
+            return err_set(err, SMOE_ERR_IO, "the %s back end lost its reads", s->queue.ops->name);
+        }
+        take_in(s);
+    }
+    return SMOE_OK;
+}
+
+int streamer_resize(streamer *s, uint64_t ring_bytes, smoe_error *err) {
+    uint64_t floor_bytes = streamer_ring_floor(s->source);
+    int32_t held;
+    if (ring_bytes < floor_bytes) {
+        return err_set(err, SMOE_ERR_MEMORY,
+                       "a ring of %llu bytes is below one token cycle, %llu bytes",
+                       (unsigned long long)ring_bytes, (unsigned long long)floor_bytes);
+    }
+    streamer_abandon(s);
+    s->n_bet = 0;
+    end_sweep(s);
+    while (!ring_resize(&s->ring, ring_bytes, on_evict, s, &held)) {
+        if (held < 0) {
+            return err_no_memory(err, ring_bytes);
+        }
+        int rc = settle(s, held, err);
+        if (rc != SMOE_OK) {
+            return rc;
+        }
+    }
+    return SMOE_OK;
+}
+
+uint64_t streamer_ring_bytes(const streamer *s) {
+    return s->ring.bytes;
 }
 
 static int load_layer(streamer *s, int32_t moe_index, smoe_error *err) {
@@ -447,6 +568,10 @@ int streamer_preload(streamer *s, smoe_error *err) {
     return rc;
 }
 
+void streamer_record(streamer *s, trace_writer *w) {
+    s->record = w;
+}
+
 void streamer_get_stats(const streamer *s, streamer_stats *out) {
     const queue *q = &s->queue;
     *out = s->stats;
@@ -454,6 +579,11 @@ void streamer_get_stats(const streamer *s, streamer_stats *out) {
     out->n_read = q->n_read;
     out->read_retries = q->read_retries;
     out->evictions = s->ring.evictions;
+    out->probed_bytes_per_s = s->probed_bytes_per_s;
+    out->n_drive = q->n_drive;
+    memcpy(out->bytes_of_drive, q->bytes_of, sizeof q->bytes_of);
+    out->latency_us = q->latency_us;
+    out->size_kib = q->size_kib;
     out->drive_busy_ns = q->busy_ns + (q->n_flight > 0 ? now_ns() - q->busy_since_ns : 0);
 }
 
@@ -461,6 +591,8 @@ void streamer_reset_stats(streamer *s) {
     queue *q = &s->queue;
     s->stats = (streamer_stats){0};
     q->drive_bytes = q->n_read = q->read_retries = q->busy_ns = 0;
+    memset(q->bytes_of, 0, sizeof q->bytes_of);
+    q->latency_us = q->size_kib = (queue_histogram){0};
     q->busy_since_ns = now_ns();
     s->ring.evictions = 0;
 }

@@ -18,6 +18,9 @@
 #include "base/log.h"
 #include "model/source.h"
 #include "streamer/io.h"
+#include "streamer/policy.h"
+#include "streamer/queue.h"
+#include "streamer/trace.h"
 
 typedef struct streamer streamer;
 
@@ -27,8 +30,13 @@ typedef struct streamer_config {
     smoe_switch direct;   /* auto: O_DIRECT, else buffered with a notice; on: or fail */
     uint64_t ring_bytes;  /* all the streamer may hold for experts; at least one token cycle,
                               see streamer_ring_floor */
-    int32_t depth;        /* reads in flight; 0: chosen */
+    bool may_grow;        /* tables for every expert, so that streamer_resize may go beyond that */
+    int32_t depth;        /* reads in flight on each drive; 0: chosen */
     uint32_t read_bytes;  /* longest single read; 0: chosen */
+    smoe_probe_mode probe;
+    const char *const *copy_dir; /* [n_copy]: folders on other drives that hold the same files */
+    int32_t n_copy;              /* below QUEUE_DRIVES */
+    policy_kind policy;          /* what is kept when the ring is full */
     log_sink log;
 } streamer_config;
 
@@ -49,6 +57,15 @@ typedef struct streamer_item {
     int32_t entry;                /* the streamer's own */
 } streamer_item;
 
+/* What the router said, before the layer's demand: the policy learns from it. score: [n_expert] of
+ * the last token, probabilities or, with is_log, logits; r->margin is not looked at. A demand
+ * without it is taken as the choice of one token. Never allocates. */
+void streamer_route(streamer *s, const routing *r, const float *score, bool is_log);
+/* From now on routings are recorded, until it is called with NULL; w is the caller's. */
+void streamer_record(streamer *s, trace_writer *w);
+/* Fills in all of a trace's header but its name and id; the tables are the caller's (free). */
+int streamer_trace_header(const streamer *s, trace_header *out, smoe_error *err);
+
 /* experts: distinct ids, at most the layer's number. The previous demand must be finished. Never
  * blocks, never allocates. */
 void streamer_demand(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
@@ -62,12 +79,22 @@ void streamer_release(streamer *s, const streamer_item *item);
 void streamer_abandon(streamer *s);
 
 /* Speculative: read these if nothing better is to do, never before a demand read and two reads at a
- * time. Only into space that is free or was last used before the current token (the last
- * n_moe_layer demands). Replaces what an earlier bet on this layer has not started, as does the
- * layer's demand; a bounded number waits, the oldest are dropped. A bet that fails says nothing. */
+ * time. Only into space that is free or of little value (policy_bet_limit). Replaces what an
+ * earlier bet on this layer has not started, as does the layer's demand; a bounded number waits,
+ * the oldest are dropped. A bet that fails says nothing. */
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
+/* The sweep of prefill: what a layer will need next, in the order in which it lies in the file, read
+ * at full depth behind the current demand while that is computed. May push out everything but what
+ * it has read itself, up to half the ring. Replaces what an earlier sweep has not started; the next
+ * demand ends it. */
+void streamer_sweep(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* Takes in finished reads and starts queued ones; never blocks. Call between pieces of work. */
 void streamer_poll(streamer *s);
+/* Another size for the ring, between demands; at least streamer_ring_floor. Evicts what lies in the
+ * part that is given back, after waiting for reads into it. What is computed stays the same. Growing
+ * fails when the system has no memory; the ring then keeps its size. */
+int streamer_resize(streamer *s, uint64_t ring_bytes, smoe_error *err);
+uint64_t streamer_ring_bytes(const streamer *s);
 /* Reads every expert (the ring must be streamer_ring_full). Counts reads but no uses. */
 int streamer_preload(streamer *s, smoe_error *err);
 
@@ -75,12 +102,18 @@ typedef struct streamer_stats {
     uint64_t drive_bytes, n_read;
     uint64_t uses, hits, inflight_hits, misses; /* uses = hits + inflight_hits + misses */
     uint64_t spec_reads;                        /* experts that a bet began to read */
-    uint64_t spec_used; /* of which demanded later, landed or still on their way */
+    uint64_t spec_used;               /* of which demanded later, landed or still on their way */
+    uint64_t sweep_reads, sweep_used; /* the same of sweeps */
     uint64_t evictions;
     uint64_t read_retries;  /* failed reads, resumed short ones, second reads after a checksum */
     uint64_t wait_ns;       /* streamer_next blocked */
+    uint64_t wait_ahead_ns; /* of which for reads that a bet or a sweep had begun */
     uint64_t drive_busy_ns; /* a read was in flight, from its submission until it was taken in: too
                                long by what passes between its end and the next call */
+    double probed_bytes_per_s; /* 0: not measured */
+    int32_t n_drive;
+    uint64_t bytes_of_drive[QUEUE_DRIVES];
+    queue_histogram latency_us, size_kib; /* of reads */
 } streamer_stats;
 
 void streamer_get_stats(const streamer *s, streamer_stats *out);

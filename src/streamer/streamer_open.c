@@ -6,13 +6,8 @@
 #include "base/mem.h"
 #include "streamer/streamer_state.h"
 
-/* Measured with records of 2.5 MB on a virtual NVMe disk: from 4 reads of 1 MiB in flight on, both
- * back ends reach the rate of 4 MiB reads without a streamer; reads of 256 KiB lose up to a quarter
- * with threads. Small experts are one read each and want the depth. */
-#define DEFAULT_DEPTH      16
-#define DEFAULT_READ_BYTES (1u << 20)
-#define MAX_DEPTH          256
-#define MAX_READ_BYTES     (1u << 30)
+#define MAX_DEPTH      256
+#define MAX_READ_BYTES (1u << 30)
 
 /* ---- the source */
 
@@ -79,76 +74,18 @@ static int check_source(const source *s, uint64_t *least_bytes, int64_t *n_exper
     return SMOE_OK;
 }
 
-/* ---- the back end */
-
-/* Opens with the first of the allowed back ends, then of the allowed ways to read, that the system
- * takes, direct reads first. A refusal is not an error while there is another choice. */
-typedef struct backend_choice {
-    const io_ops *ops[2];
-    int32_t n_ops;
-    smoe_switch direct;
-    io_config io;
-} backend_choice;
-
-static int choose(backend_choice *c, const log_sink *log, queue_config *out, smoe_error *err) {
-    smoe_error refusal[2] = {{0}}, direct_refusal = {0};
-    for (int32_t way = c->direct == SMOE_OFF; way < (c->direct == SMOE_ON ? 1 : 2); way++) {
-        c->io.direct = way == 0;
-        for (int32_t i = 0; i < c->n_ops; i++) {
-            int rc = c->ops[i]->open(&out->io, &c->io, &refusal[i]);
-            if (rc != SMOE_OK && rc != SMOE_ERR_UNSUPPORTED) {
-                *err = refusal[i];
-                return rc;
-            }
-            if (rc != SMOE_OK) {
-                continue;
-            }
-            out->ops = c->ops[i];
-            out->direct = c->io.direct;
-            if (i > 0) {
-                log_line(log, SMOE_LOG_NOTICE, "%s; reading with %s", refusal[0].text,
-                         out->ops->name);
-            }
-            if (direct_refusal.code) {
-                log_line(log, SMOE_LOG_NOTICE, "%s; reading through the page cache",
-                         direct_refusal.text);
-            }
-            return SMOE_OK;
-        }
-        direct_refusal = refusal[c->n_ops - 1];
+static int open_policy(streamer *s, policy_kind kind, smoe_error *err) {
+    const source *src = s->source;
+    policy_layer *layer = mem_array((size_t)src->n_moe_layer, sizeof *layer);
+    if (!layer) {
+        return err_no_memory(err, (uint64_t)src->n_moe_layer * sizeof *layer);
     }
-    return err_set(err, SMOE_ERR_UNSUPPORTED, "%s", direct_refusal.text);
-}
-
-static int open_queue(streamer *s, const streamer_config *config, int32_t n_load, smoe_error *err) {
-    smoe_error scratch;
-    err = err ? err : &scratch;
-    int32_t n_file = s->source->files.n_file;
-    const char **path = mem_array((size_t)n_file, sizeof *path);
-    if (!path) {
-        return err_no_memory(err, (uint64_t)n_file * sizeof *path);
+    for (int32_t m = 0; m < src->n_moe_layer; m++) {
+        const ffn_spec *ffn = &src->spec.layer[spec_moe_layer(&src->spec, m)].ffn;
+        layer[m] = (policy_layer){ffn->n_expert, ffn->n_expert_used};
     }
-    for (int32_t i = 0; i < n_file; i++) {
-        path[i] = source_file_path(s->source, i);
-    }
-    int32_t depth = config->depth ? config->depth : DEFAULT_DEPTH;
-    uint32_t read_bytes = config->read_bytes ? config->read_bytes : DEFAULT_READ_BYTES;
-    read_bytes = (uint32_t)round_up(read_bytes, IO_ALIGN_BYTES);
-    backend_choice choice = {
-        .ops = {config->ops ? config->ops : &io_uring_ops, &io_thread_ops},
-        .n_ops = config->ops ? 1 : 2,
-        .direct = config->direct,
-        .io = {.path = path, .n_file = n_file, .depth = depth},
-    };
-    queue_config qc = {.depth = depth, .read_bytes = read_bytes, .n_load = n_load};
-    int rc = choose(&choice, &s->log, &qc, err);
-    free(path);
-    if (rc == SMOE_OK) {
-        rc = queue_open(&s->queue, &qc, err);
-        if (rc != SMOE_OK) {
-            qc.ops->close(qc.io);
-        }
-    }
+    int rc = policy_open(&s->policy, kind, layer, src->n_moe_layer, src->n_expert_row, err);
+    free(layer);
     return rc;
 }
 
@@ -159,16 +96,17 @@ static int open_tables(streamer *s, smoe_error *err) {
     size_t n_block = (size_t)s->ring.n_block;
     s->entry = mem_array(n_block, sizeof *s->entry);
     s->entry_of = mem_array(n_layer * n_row, sizeof *s->entry_of);
-    s->mark = mem_array(n_layer, sizeof *s->mark);
+    s->margin = mem_array(n_row, sizeof *s->margin);
     s->all = mem_array(n_row, sizeof *s->all);
     s->want = mem_array(n_row, sizeof *s->want);
     s->miss = mem_array(n_row, sizeof *s->miss);
     s->ready = mem_array(n_row, sizeof *s->ready);
+    s->sweep = mem_array(n_row, sizeof *s->sweep);
     s->hash = XXH3_createState();
     s->table_bytes = n_block * sizeof *s->entry + n_layer * n_row * sizeof *s->entry_of +
-                     n_layer * sizeof *s->mark + 4 * n_row * sizeof *s->want + sizeof *s;
-    if (!s->entry || !s->entry_of || !s->mark || !s->all || !s->want || !s->miss || !s->ready ||
-        !s->hash) {
+                     n_row * sizeof *s->margin + 5 * n_row * sizeof *s->want + sizeof *s;
+    if (!s->entry || !s->entry_of || !s->margin || !s->all || !s->want || !s->miss || !s->ready ||
+        !s->sweep || !s->hash) {
         return err_no_memory(err, s->table_bytes);
     }
     memset(s->entry_of, 0xff, n_layer * n_row * sizeof *s->entry_of);
@@ -188,6 +126,10 @@ static int check_config(const streamer_config *c, smoe_error *err) {
     if (c->depth < 0 || c->depth > MAX_DEPTH) {
         return err_set(err, SMOE_ERR_ARGUMENT, "I/O depth is %d, out of range (1 to %d)", c->depth,
                        MAX_DEPTH);
+    }
+    if (c->n_copy < 0 || c->n_copy >= QUEUE_DRIVES) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "%d folders with copies are too many; at most %d",
+                       c->n_copy, QUEUE_DRIVES - 1);
     }
     if (c->read_bytes > MAX_READ_BYTES) {
         return err_set(err, SMOE_ERR_ARGUMENT, "reads of %u bytes are longer than %u",
@@ -215,20 +157,25 @@ int streamer_open(streamer **out, const streamer_config *config, smoe_error *err
     s->log = config->log;
     s->is_counting = true;
     /* Every expert once, and cancelled loads whose last reads are still in flight. */
-    uint64_t n_entry = (uint64_t)n_expert + MAX_DEPTH;
-    if (n_entry > config->ring_bytes / least_bytes) {
-        n_entry = config->ring_bytes / least_bytes;
-    }
+    uint64_t most_flight = (uint64_t)MAX_DEPTH * (uint64_t)(config->n_copy + 1);
+    uint64_t n_entry = (uint64_t)n_expert + most_flight;
     /* More than all experts is never filled. */
-    uint64_t full_bytes = streamer_ring_full(config->source) + MAX_DEPTH * least_bytes;
-    uint64_t ring_bytes = config->ring_bytes;
-    rc = ring_open(&s->ring, ring_bytes < full_bytes ? ring_bytes : full_bytes, (int32_t)n_entry,
-                   err);
+    uint64_t full_bytes = streamer_ring_full(config->source) + most_flight * least_bytes;
+    uint64_t most_bytes = config->may_grow ? full_bytes : config->ring_bytes;
+    if (n_entry > most_bytes / least_bytes) {
+        n_entry = most_bytes / least_bytes;
+    }
+    most_bytes = most_bytes < full_bytes ? most_bytes : full_bytes;
+    uint64_t first_bytes = config->ring_bytes < full_bytes ? config->ring_bytes : full_bytes;
+    rc = ring_open(&s->ring, first_bytes, most_bytes, (int32_t)n_entry, err);
     if (rc == SMOE_OK) {
         rc = open_tables(s, err);
     }
     if (rc == SMOE_OK) {
-        rc = open_queue(s, config, s->ring.n_block, err);
+        rc = open_policy(s, config->policy, err);
+    }
+    if (rc == SMOE_OK) {
+        rc = streamer_open_queue(s, config, err);
     }
     if (rc != SMOE_OK) {
         streamer_close(s);
@@ -246,11 +193,13 @@ void streamer_close(streamer *s) {
     ring_close(&s->ring);
     free(s->entry);
     free(s->entry_of);
-    free(s->mark);
+    policy_close(&s->policy);
+    free(s->margin);
     free(s->all);
     free(s->want);
     free(s->miss);
     free(s->ready);
+    free(s->sweep);
     XXH3_freeState(s->hash);
     free(s);
 }
@@ -264,5 +213,6 @@ bool streamer_is_direct(const streamer *s) {
 }
 
 uint64_t streamer_held_bytes(const streamer *s) {
-    return s->table_bytes + ring_held_bytes(&s->ring) + queue_held_bytes(&s->queue);
+    return s->table_bytes + policy_held_bytes(&s->policy) + ring_held_bytes(&s->ring) +
+           queue_held_bytes(&s->queue);
 }

@@ -5,6 +5,7 @@
 
 #include <xxhash.h>
 
+#include "streamer/probe.h"
 #include "streamer/queue.h"
 #include "streamer/ring.h"
 #include "streamer/streamer.h"
@@ -19,6 +20,8 @@ typedef struct entry {
     int32_t wanted;  /* position in the current demand until handed out, else -1 */
     bool is_ready;   /* all bytes are there and checked */
     bool is_bet;     /* read for a bet and not used since */
+    bool is_sweep;   /* the same for a sweep */
+    bool was_ahead;  /* a bet or a sweep had begun it when it was demanded */
     bool was_reread; /* its checksum has differed once */
 } entry;
 
@@ -31,14 +34,17 @@ struct streamer {
     const source *source;
     log_sink log;
     ring ring;
+    policy policy;
     queue queue;
-    entry *entry;       /* [ring.n_block] */
-    int32_t *entry_of;  /* [n_moe_layer][n_expert_row], -1: not in the ring */
-    uint64_t *mark;     /* [n_moe_layer]: ring.clock when each of the last demands began */
-    uint64_t n_demand;  /* demands so far */
-    int32_t *all;       /* [n_expert_row], scratch of preload */
-    XXH3_state_t *hash; /* for experts in several extents */
+    entry *entry;         /* [ring.n_block] */
+    int32_t *entry_of;    /* [n_moe_layer][n_expert_row], -1: not in the ring */
+    bool is_routed;       /* the policy knows of the coming demand */
+    uint8_t *margin;      /* [n_expert_row], scratch of streamer_route */
+    trace_writer *record; /* NULL: routings are not recorded */
+    int32_t *all;         /* [n_expert_row], scratch of preload */
+    XXH3_state_t *hash;   /* for experts in several extents */
     uint64_t table_bytes;
+    double probed_bytes_per_s; /* 0: not measured */
 
     /* the current demand */
     int32_t moe_index;
@@ -47,7 +53,8 @@ struct streamer {
     int32_t *want; /* [n_expert_row]: experts, by position */
     int32_t *miss; /* [n_expert_row]: positions without an entry yet, from miss_at on */
     int32_t miss_at, n_miss;
-    int32_t *ready; /* [n_expert_row]: entries to hand out, from ready_at on */
+    int32_t n_miss_open; /* misses that have not landed */
+    int32_t *ready;      /* [n_expert_row]: entries to hand out, from ready_at on */
     int32_t ready_at, n_ready;
     struct failure {
         int code; /* 0: none */
@@ -59,9 +66,17 @@ struct streamer {
     bet bet[STREAMER_BETS]; /* not started, the oldest first */
     int32_t n_bet;
 
+    int32_t sweep_moe;
+    int32_t *sweep; /* [n_expert_row]: experts not started, from sweep_at on */
+    int32_t sweep_at, n_sweep;
+    uint64_t sweep_bytes; /* of slots that the sweep has taken */
+
     bool is_counting; /* off during preload */
     streamer_stats stats;
 };
+
+/* Opens s->queue over s->ring, as the configuration and the probe say. */
+int streamer_open_queue(streamer *s, const streamer_config *config, smoe_error *err);
 
 static inline int32_t *entry_slot(const streamer *s, int32_t moe_index, int32_t expert) {
     return &s->entry_of[(size_t)moe_index * (size_t)s->source->n_expert_row + (size_t)expert];

@@ -21,7 +21,10 @@ void text_assets_free(text_assets *a) {
     free(a->tokenizer_json.data);
     free(a->tokenizer_model.data);
     free(a->tiktoken.data);
-    free(a->prepared.data);
+    if (!a->backing.head) {
+        free(a->prepared.data);
+    }
+    arena_free(&a->backing);
     free(a->tokenizer_config.data);
     free(a->chat_template.data);
     free(a->generation.data);

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
+
 typedef struct text_blob {
     char *data; /* NUL-terminated; NULL when absent */
     size_t bytes;
@@ -69,6 +71,7 @@ typedef struct text_assets {
     text_blob tokenizer_model;  /* tokenizer.model, of SentencePiece */
     text_blob tiktoken;         /* tiktoken.model */
     text_blob prepared;         /* what tokenizer_prepare made of one of these, or of tables */
+    arena backing;              /* with memory in it, prepared points there */
     text_blob tokenizer_config; /* tokenizer_config.json */
     text_blob chat_template;    /* Jinja source */
     text_blob generation;       /* generation_config.json, or what a GGUF file says in its place */

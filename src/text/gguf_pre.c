@@ -34,9 +34,29 @@
 #define BAILING                                                                                    \
     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|"                                 \
     " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
-#define SEED_CODER  CONTRACTION "|" HEAD "\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES
-#define MINICPM5    CONTRACTION "|" HEAD "\\p{L}+|\\p{N}+|" SYMBOLS SPACES
-#define BLOOM       " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+#define SEED_CODER CONTRACTION "|" HEAD "\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES
+#define MINICPM5   CONTRACTION "|" HEAD "\\p{L}+|\\p{N}+|" SYMBOLS SPACES
+#define BLOOM      " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+/* spaces in runs of powers of two, as jais-2 has them */
+#define SPACES_JAIS2                                                                               \
+    "\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|" \
+    "\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"
+/* Hangul, CJK punctuation, Bopomofo, Han and kana apart */
+#define YOUTU_CJK                                                                                  \
+    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|"                                                   \
+    "[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}"  \
+    "\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|"                             \
+    "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
+#define YOUTU                                                                                      \
+    HEAD UPPER "*" LOWER "+" CONTRACTION "?|" HEAD UPPER "+" LOWER "*" CONTRACTION                 \
+               "?|\\p{N}|" SYMBOLS_O SPACES
+/* digits in threes from the right */
+#define AFMOE_DIGITS "\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"
+#define AFMOE_ASIAN                                                                                \
+    "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}\\x{3040}-\\x{309F}"                \
+    "\\x{30A0}-\\x{30FF}\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}\\x{E80}-\\x{EFF}"  \
+    "\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}"                 \
+    "\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+"
 #define PUNCTUATION "[\\p{P}\\$\\+<=>\\^~\\|`]+"
 /* CJK as the first DeepSeek tokenizers see it */
 #define DEEPSEEK_CJK "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
@@ -92,6 +112,14 @@ static const gguf_pre table[] = {
      .patterns = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"}},
     {.names = " deepseek-v3 hunyuan-dense joyai-llm hy_v4 ",
      .patterns = {"\\p{N}{1,3}", DEEPSEEK3_CJK, DEEPSEEK3}},
+    {.names = " afmoe ", .patterns = {AFMOE_DIGITS, AFMOE_ASIAN, DEEPSEEK3}},
+    {.names = " youtu ", .patterns = {YOUTU_CJK, YOUTU}, .ignore_merges = true},
+    {.names = " jais-2 ",
+     .patterns = {CONTRACTION "|" HEAD "\\p{L}+|\\p{N}{1,3}|" SYMBOLS SPACES_JAIS2}},
+    {.names = " laguna ", .patterns = {"[^\\n]+|[\\n]+", QWEN2}},
+    {.names = " superbpe ", .patterns = {"\\p{N}+", "(?=(\\d{3})+(?!\\d))"}},
+    {.names = " tiny_aya cohere2moe ", .patterns = {"\\d{1,3}(?=(?:\\d{3})*(?!\\w))", O200K}},
+    {.names = " granite-embed-multi-97m ", .patterns = {O200K}, .ignore_merges = true},
     {.names = " falcon ", .patterns = {PUNCTUATION, GPT2, "[0-9][0-9][0-9]"}},
     {.names = " starcoder refact command-r smollm codeshell exaone minerva-7b mellum2 ",
      .patterns = {"\\p{N}", GPT2}},

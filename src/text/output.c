@@ -78,11 +78,10 @@ int output_expect(smoe_output_parser *p, const marker_id *set) {
         }
         may_come |= r == MATCH_PART;
     }
-    if (blanks == output_left(p) || may_come) {
-        output_syntax(p, blanks);
-        return OUTPUT_WAIT;
-    }
-    return OUTPUT_FAIL;
+    /* in any case, so that what fails is the same however the output was cut */
+    bool waits = blanks == output_left(p) || may_come;
+    output_syntax(p, blanks);
+    return waits ? OUTPUT_WAIT : OUTPUT_FAIL;
 }
 
 int output_until(smoe_output_parser *p, const marker_id *set, size_t *bytes) {

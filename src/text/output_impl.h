@@ -221,7 +221,8 @@ size_t output_newlines_before(const smoe_output_parser *p, size_t offset, size_t
 bool output_skip_newline(smoe_output_parser *p);
 
 enum { OUTPUT_WAIT = -1, OUTPUT_FAIL = -2 };
-/* One of the markers must come, maybe after blanks: accounts for both and returns the marker. */
+/* One of the markers must come, maybe after blanks: accounts for both and returns the marker, else
+ * for the blanks alone. */
 int output_expect(smoe_output_parser *p, const marker_id *set);
 /* A short text up to one of the markers: returns it with the text's length; accounts for nothing.
  */

@@ -58,90 +58,128 @@ static int init_vocab(reader *r, struct json_object *added, size_t n, int64_t ma
     return rc ? rc : vocab_init(&r->t->vocab, (uint32_t)max_id + 1, (uint32_t)n, r->err);
 }
 
-/* {"token": id, ...} */
-static int read_vocab(reader *r, struct json_object *entries, struct json_object *added) {
-    vocab *v = &r->t->vocab;
+/* {"token": id, ...} as a list. */
+static int list_vocab(reader *r, struct json_object *entries, json_tables *out) {
+    size_t n = (size_t)json_object_object_length(entries);
     struct json_object_iterator it = json_object_iter_begin(entries);
     struct json_object_iterator end = json_object_iter_end(entries);
-    int64_t max_id = 0;
-    int64_t id = 0;
     int rc = SMOE_OK;
-    for (; rc == SMOE_OK && !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
-        rc = read_vocab_id(r, json_object_iter_peek_name(&it), json_object_iter_peek_value(&it),
-                           &id);
-        max_id = id > max_id ? id : max_id;
+    out->token = mem_array(n + 1, sizeof *out->token);
+    if (!out->token) {
+        return err_no_memory(r->err, n * sizeof *out->token);
     }
-    rc = rc ? rc : init_vocab(r, added, (size_t)json_object_object_length(entries), max_id);
-    it = json_object_iter_begin(entries);
     for (; rc == SMOE_OK && !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
         const char *content = json_object_iter_peek_name(&it);
-        uint32_t at = (uint32_t)json_object_get_int64(json_object_iter_peek_value(&it));
-        if (v->tokens[at].is_present) {
+        table_token *t = &out->token[out->n_token++];
+        t->content = (text_piece){content, strlen(content)};
+        rc = read_vocab_id(r, content, json_object_iter_peek_value(&it), &t->id);
+    }
+    return rc;
+}
+
+static int fill_vocab(reader *r, const json_tables *tables, struct json_object *added) {
+    vocab *v = &r->t->vocab;
+    int64_t max_id = 0;
+    for (size_t i = 0; i < tables->n_token; i++) {
+        max_id = tables->token[i].id > max_id ? tables->token[i].id : max_id;
+    }
+    int rc = init_vocab(r, added, tables->n_token, max_id);
+    for (size_t i = 0; i < tables->n_token && rc == SMOE_OK; i++) {
+        const text_piece *content = &tables->token[i].content;
+        uint32_t id = (uint32_t)tables->token[i].id;
+        if (v->tokens[id].is_present) {
             return err_set(r->err, SMOE_ERR_FORMAT, "%s: model.vocab: two tokens have id %u",
-                           r->label, at);
+                           r->label, id);
         }
-        rc = vocab_add(v, at, content, strlen(content), true, r->err);
+        rc = vocab_add(v, id, content->data, content->bytes, true, r->err);
     }
     return rc;
 }
 
 /* ---- merges */
 
-typedef struct merge_parts {
-    const char *left, *right;
-    size_t left_bytes, right_bytes;
-} merge_parts;
+static int malformed_merge(const reader *r, size_t index) {
+    return err_set(r->err, SMOE_ERR_FORMAT, "%s: model.merges: malformed merge %zu", r->label,
+                   index);
+}
 
-static bool split_merge(struct json_object *pair, merge_parts *out) {
-    struct json_object *left = json_object_array_get_idx(pair, 0);
-    struct json_object *right = json_object_array_get_idx(pair, 1);
-    if (json_object_array_length(pair) != 2 || !json_object_is_type(left, json_type_string) ||
+static text_piece piece_of(struct json_object *text) {
+    return (text_piece){json_object_get_string(text), (size_t)json_object_get_string_len(text)};
+}
+
+/* One merge as it is written; false when it is neither form, or not that of the first. */
+static bool list_merge(struct json_object *item, bool is_text, table_merge *out) {
+    *out = (table_merge){0};
+    if (is_text) {
+        out->left = json_object_is_type(item, json_type_string) ? piece_of(item) : out->left;
+        return out->left.data != NULL;
+    }
+    if (!json_object_is_type(item, json_type_array) || json_object_array_length(item) != 2) {
+        return false;
+    }
+    struct json_object *left = json_object_array_get_idx(item, 0);
+    struct json_object *right = json_object_array_get_idx(item, 1);
+    if (!json_object_is_type(left, json_type_string) ||
         !json_object_is_type(right, json_type_string)) {
         return false;
     }
-    out->left = json_object_get_string(left);
-    out->left_bytes = (size_t)json_object_get_string_len(left);
-    out->right = json_object_get_string(right);
-    out->right_bytes = (size_t)json_object_get_string_len(right);
+    out->left = piece_of(left);
+    out->right = piece_of(right);
     return true;
 }
 
-/* The older form, "left right". */
-static bool split_merge_text(struct json_object *line, merge_parts *out) {
-    const char *text = json_object_get_string(line);
-    size_t bytes = (size_t)json_object_get_string_len(line);
-    const char *space = memchr(text, ' ', bytes);
-    if (!space || memchr(space + 1, ' ', bytes - (size_t)(space + 1 - text))) {
-        return false;
+static int list_merges(reader *r, struct json_object *list, json_tables *out) {
+    size_t n = json_object_array_length(list);
+    bool is_text =
+        n > 0 && json_object_is_type(json_object_array_get_idx(list, 0), json_type_string);
+    out->merge = mem_array(n + 1, sizeof *out->merge);
+    if (!out->merge) {
+        return err_no_memory(r->err, n * sizeof *out->merge);
     }
-    out->left = text;
-    out->left_bytes = (size_t)(space - text);
-    out->right = space + 1;
-    out->right_bytes = bytes - out->left_bytes - 1;
-    return true;
+    for (; out->n_merge < n; out->n_merge++) {
+        if (!list_merge(json_object_array_get_idx(list, out->n_merge), is_text,
+                        &out->merge[out->n_merge])) {
+            return malformed_merge(r, out->n_merge);
+        }
+    }
+    return SMOE_OK;
 }
 
-static int add_merge(reader *r, const merge_parts *m, size_t index, uint32_t rank) {
+/* Cuts the older form, "left right", at its space. */
+static bool split_merge(table_merge *m) {
+    const char *text = m->left.data;
+    const char *end = text + m->left.bytes;
+    if (!m->right.data) {
+        const char *space = memchr(text, ' ', m->left.bytes);
+        if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1))) {
+            return false;
+        }
+        m->left.bytes = (size_t)(space - text);
+        m->right = (text_piece){space + 1, (size_t)(end - space - 1)};
+    }
+    return m->left.bytes > 0 && m->right.bytes > 0;
+}
+
+static int add_merge(reader *r, const table_merge *m, size_t index, uint32_t rank) {
     const vocab *v = &r->t->vocab;
     char joined[1024];
-    size_t n = m->left_bytes + m->right_bytes;
+    size_t n = m->left.bytes + m->right.bytes;
     char *product = n <= sizeof joined ? joined : malloc(n);
     if (!product) {
         return err_no_memory(r->err, n);
     }
-    memcpy(product, m->left, m->left_bytes);
-    memcpy(product + m->left_bytes, m->right, m->right_bytes);
-    int32_t left = vocab_find_content(v, m->left, m->left_bytes);
-    int32_t right = vocab_find_content(v, m->right, m->right_bytes);
+    memcpy(product, m->left.data, m->left.bytes);
+    memcpy(product + m->left.bytes, m->right.data, m->right.bytes);
+    int32_t left = vocab_find_content(v, m->left.data, m->left.bytes);
+    int32_t right = vocab_find_content(v, m->right.data, m->right.bytes);
     int32_t id = vocab_find_content(v, product, n);
-    const char *missing = left < 0 ? m->left : right < 0 ? m->right : product;
-    size_t missing_bytes = left < 0 ? m->left_bytes : right < 0 ? m->right_bytes : n;
+    text_piece missing = left < 0 ? m->left : right < 0 ? m->right : (text_piece){product, n};
     int rc = SMOE_OK;
     if (left < 0 || right < 0 || id < 0) {
         rc = err_set(r->err, SMOE_ERR_FORMAT,
                      "%s: model.merges[%zu]: merge %s %.*s is not in the vocabulary", r->label,
                      index, left < 0 || right < 0 ? "part" : "result",
-                     (int)(missing_bytes < 100 ? missing_bytes : 100), missing);
+                     (int)(missing.bytes < 100 ? missing.bytes : 100), missing.data);
     } else {
         bpe_add_merge(&r->t->bpe, (uint32_t)left, (uint32_t)right, rank, (uint32_t)id);
     }
@@ -151,26 +189,17 @@ static int add_merge(reader *r, const merge_parts *m, size_t index, uint32_t ran
     return rc;
 }
 
-static int read_merges(reader *r, struct json_object *list) {
-    size_t n = json_object_array_length(list);
+static int fill_merges(reader *r, const json_tables *tables) {
+    static const char comment[] = "#version"; /* a line of merges.txt, without a rank */
     uint32_t rank = 0;
-    bool is_text =
-        n > 0 && json_object_is_type(json_object_array_get_idx(list, 0), json_type_string);
-    int rc = bpe_init(&r->t->bpe, n, &r->t->vocab, r->err);
-    for (size_t i = 0; i < n && rc == SMOE_OK; i++) {
-        struct json_object *item = json_object_array_get_idx(list, i);
-        merge_parts parts = {0};
-        bool is_whole = json_object_is_type(item, is_text ? json_type_string : json_type_array);
-        if (is_whole && is_text && strncmp(json_object_get_string(item), "#version", 8) == 0) {
-            continue; /* a comment line of merges.txt, without a rank */
+    int rc = bpe_init(&r->t->bpe, tables->n_merge, &r->t->vocab, r->err);
+    for (size_t i = 0; i < tables->n_merge && rc == SMOE_OK; i++) {
+        table_merge m = tables->merge[i];
+        if (!m.right.data && m.left.bytes >= sizeof comment - 1 &&
+            memcmp(m.left.data, comment, sizeof comment - 1) == 0) {
+            continue;
         }
-        is_whole =
-            is_whole && (is_text ? split_merge_text(item, &parts) : split_merge(item, &parts));
-        if (!is_whole || parts.left_bytes == 0 || parts.right_bytes == 0) {
-            return err_set(r->err, SMOE_ERR_FORMAT, "%s: model.merges: malformed merge %zu",
-                           r->label, i);
-        }
-        rc = add_merge(r, &parts, i, rank++);
+        rc = split_merge(&m) ? add_merge(r, &m, i, rank++) : malformed_merge(r, i);
     }
     return rc;
 }
@@ -237,20 +266,32 @@ static int prepare_symbols(reader *r) {
     return rc;
 }
 
-static int read_bpe_tables(reader *r, const json_at *at, struct json_object *added) {
+static int list_tables(reader *r, const json_at *at, json_tables *out) {
     struct json_object *entries = NULL;
     struct json_object *merges = NULL;
-    if (r->source) {
-        int rc = init_vocab(r, added, r->source->n_id, (int64_t)r->source->n_id - 1);
-        return rc ? rc : r->source->fill(r->source, r->t, r->err);
-    }
     int rc = json_need_object(at, "vocab", &entries, r->err);
     rc = rc ? rc : json_opt_array(at, "merges", &merges, r->err);
     if (rc == SMOE_OK && !merges) {
         return err_set(r->err, SMOE_ERR_FORMAT, "%s: model.merges is missing", r->label);
     }
-    rc = rc ? rc : read_vocab(r, entries, added);
-    return rc ? rc : read_merges(r, merges);
+    rc = rc ? rc : list_vocab(r, entries, out);
+    return rc ? rc : list_merges(r, merges, out);
+}
+
+static int read_bpe_tables(reader *r, const json_at *at, struct json_object *added) {
+    json_tables own = {0};
+    int rc = SMOE_OK;
+    if (r->source) {
+        rc = init_vocab(r, added, r->source->n_id, (int64_t)r->source->n_id - 1);
+        return rc ? rc : r->source->fill(r->source, r->t, r->err);
+    }
+    if (!r->tables) {
+        rc = list_tables(r, at, &own);
+    }
+    rc = rc ? rc : fill_vocab(r, r->tables ? r->tables : &own, added);
+    rc = rc ? rc : fill_merges(r, r->tables ? r->tables : &own);
+    json_tables_free(&own);
+    return rc;
 }
 
 static int read_bpe(reader *r, const json_at *at, struct json_object *added) {

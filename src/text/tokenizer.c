@@ -394,3 +394,29 @@ int smoe_tokenize(const smoe_tokenizer *tokenizer, const char *text, size_t text
     *n_id = n;
     return SMOE_OK;
 }
+
+int smoe_tokenize_prompt(const smoe_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                         bool parse_special, int32_t **ids, size_t *n_id, smoe_error *err) {
+    const tokenizer_around *around = &tokenizer->around;
+    size_t n_before = around->n_before, n = 0;
+    int32_t *found = NULL;
+    int rc = smoe_tokenize(tokenizer, text, text_bytes, parse_special, &found, &n, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    if (n < n_before || memcmp(found, around->before, n_before * sizeof *found) != 0) {
+        int32_t *all = mem_array(n + n_before, sizeof *all);
+        if (!all) {
+            free(found);
+            return err_no_memory(err, (n + n_before) * sizeof *all);
+        }
+        memcpy(all, around->before, n_before * sizeof *all);
+        memcpy(all + n_before, found, n * sizeof *all);
+        free(found);
+        found = all;
+        n += n_before;
+    }
+    *ids = found;
+    *n_id = n;
+    return SMOE_OK;
+}

@@ -68,9 +68,9 @@ static int read_root(reader *r, const json_at *root) {
     return rc ? rc : decoder_prepare(&r->t->decoder, &r->t->vocab, r->err);
 }
 
-int tokenizer_read_settings(smoe_tokenizer *t, struct json_object *root, const model_source *source,
-                            smoe_error *err) {
-    reader r = {.t = t, .label = t->label, .err = err, .source = source};
+static int read_document(smoe_tokenizer *t, struct json_object *root, const model_source *source,
+                         const json_tables *tables, smoe_error *err) {
+    reader r = {.t = t, .label = t->label, .err = err, .source = source, .tables = tables};
     if (!json_object_is_type(root, json_type_object)) {
         return err_set(err, SMOE_ERR_FORMAT, "%s: must be an object", t->label);
     }
@@ -84,14 +84,36 @@ int tokenizer_read_settings(smoe_tokenizer *t, struct json_object *root, const m
     return rc;
 }
 
+int tokenizer_read_settings(smoe_tokenizer *t, struct json_object *root, const model_source *source,
+                            smoe_error *err) {
+    return read_document(t, root, source, NULL, err);
+}
+
+/* The document, without its tables when these are plain. What is not JSON without them is not with
+ * them either, but the place to name is another. */
+static int parse(struct json_object **root, const text_blob *json, json_tables *tables,
+                 bool *is_cut, const char *label, smoe_error *err) {
+    text_blob rest = {0};
+    smoe_error ignored;
+    int rc = json_tables_cut(tables, json, &rest, is_cut, err);
+    if (rc == SMOE_OK && *is_cut) {
+        *is_cut = json_parse(root, rest.data, rest.bytes, label, 0, &ignored) == SMOE_OK;
+        free(rest.data);
+    }
+    return rc || *is_cut ? rc : json_parse(root, json->data, json->bytes, label, 0, err);
+}
+
 int tokenizer_read_json(smoe_tokenizer *t, const text_blob *json, struct json_object **settings,
                         smoe_error *err) {
+    json_tables tables = {0};
+    bool is_cut = false;
     if (json->bytes > LIMIT_TOKENIZER_BYTES) {
         return err_set(err, SMOE_ERR_FORMAT, "%s: more than %u bytes", t->label,
                        LIMIT_TOKENIZER_BYTES);
     }
-    int rc = json_parse(settings, json->data, json->bytes, t->label, 0, err);
-    rc = rc ? rc : tokenizer_read_settings(t, *settings, NULL, err);
+    int rc = parse(settings, json, &tables, &is_cut, t->label, err);
+    rc = rc ? rc : read_document(t, *settings, NULL, is_cut ? &tables : NULL, err);
+    json_tables_free(&tables);
     struct json_object *model = rc == SMOE_OK ? json_find(*settings, "model") : NULL;
     if (model) {
         json_object_object_del(model, "vocab");

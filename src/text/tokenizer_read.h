@@ -8,6 +8,7 @@
 #define SMOE_TEXT_TOKENIZER_READ_H
 
 #include "base/json.h"
+#include "text/json_tables.h"
 #include "text/tokenizer_impl.h"
 
 /* Tables that are not in the document. */
@@ -46,6 +47,7 @@ typedef struct reader {
     const char *label;
     smoe_error *err;
     const model_source *source;
+    const json_tables *tables; /* of the document, cut out of it; NULL: they are still there */
     uint32_t n_model;  /* tokens of the model */
     int32_t max_added; /* largest id of an added token so far, -1 at first */
 } reader;

@@ -48,7 +48,7 @@ size_t vocab_map_bytes(const char *content, size_t n, char *out) {
 
 int vocab_init(vocab *v, uint32_t n_id, uint32_t n_token, smoe_error *err) {
     uint32_t n_slot = 16;
-    while (n_slot < 2 * n_token) {
+    while (n_slot < n_token + n_token / 2) {
         n_slot *= 2;
     }
     v->bytes.max_bytes = LIMIT_TOKENIZER_BYTES;

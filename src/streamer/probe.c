@@ -1,0 +1,395 @@
+/* Measuring the drive; see probe.h. Owns the search and the reads; the store is probe_store.c.
+ *
+ * The search goes along one line at a time: block sizes at a middling depth, then depths at the
+ * best size, then the other back end, then the page cache. A finer way costs more time than it
+ * wins: around the best the rate is flat. Among ways within a tenth of the best the one with the
+ * fewest reads in flight is taken: a demand then waits for less.
+ */
+#include "streamer/probe.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "streamer/queue.h"
+
+#define PROBE_BUDGET_NS 1200000000.0
+#define PROBE_LEAST_NS  40000000.0
+/* A model as small as this or smaller gets a shorter look, since it is soon read whole. */
+#define PROBE_FULL_BYTES   1e9
+#define PROBE_STEPS        22 /* measurements in a usual run, the last as long as eight */
+#define PROBE_LAST_STEPS   8
+#define PROBE_MAX_BYTES    (1u << 30) /* of one measurement */
+#define PROBE_SIZE_DEPTH   8
+#define PROBE_LATENCY_RUNS 15
+/* A rotating disk needs milliseconds for a random block; drives of virtual machines often claim
+ * to rotate and answer in a tenth of one. */
+#define PROBE_ROTATING_NS 2000000.0
+/* Ways within this of the best count as equal to it: short looks at a busy drive differ as much. */
+#define PROBE_EQUAL 0.90
+/* The page cache costs a copy and memory outside the ceiling; it must win by this to be taken. */
+#define PROBE_BUFFERED_WIN 1.15
+
+enum { PROBE_MAX_DEPTH = 64 };
+
+/* One way of reading. */
+typedef struct way {
+    const io_ops *ops;
+    bool direct;
+    int32_t depth;
+    uint32_t read_bytes;
+} way;
+
+typedef struct prober {
+    const probe_config *c;
+    const char **path;
+    uint64_t step_ns;
+    uint64_t random;
+    io_done done[PROBE_MAX_DEPTH];
+} prober;
+
+static uint64_t next_random(prober *p) {
+    /* splitmix64 (Steele, Lea, Flood 2014) */
+    uint64_t z = (p->random += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* A read of at most bytes at the start of a random expert's random extent, or further in. */
+static io_read random_read(prober *p, uint32_t bytes, int32_t slot) {
+    const source *s = p->c->source;
+    uint64_t n = (uint64_t)s->n_moe_layer * (uint64_t)s->n_expert_row;
+    const expert_ref *ref;
+    do {
+        ref = &s->expert[next_random(p) % n];
+    } while (ref->n_ext == 0);
+    const extent *x = &ref->ext[next_random(p) % (uint64_t)ref->n_ext];
+    uint64_t cover = extent_cover_bytes(x);
+    uint64_t take = cover < bytes ? cover : bytes;
+    uint64_t skip = take < cover ? next_random(p) % (cover / take) * take : 0;
+    return (io_read){.file = x->file,
+                     .bytes = (uint32_t)take,
+                     .offset = extent_cover_start(x) + skip,
+                     .buf = (char *)p->c->room + (uint64_t)slot * bytes,
+                     .tag = (uint64_t)slot};
+}
+
+/* Before a buffered read: what is cached would answer for the drive. */
+static void drop_cached(const prober *p, const io_read *r) {
+    int fd = -1;
+    if (file_open_read(p->path[r->file], 0, &fd, NULL, NULL) == SMOE_OK) {
+        (void)posix_fadvise(fd, (off_t)r->offset, (off_t)r->bytes, POSIX_FADV_DONTNEED);
+        close(fd);
+    }
+}
+
+static bool send_one(prober *p, const way *w, io *handle, int32_t slot) {
+    io_read r = random_read(p, w->read_bytes, slot);
+    if (!w->direct) {
+        drop_cached(p, &r);
+    }
+    return w->ops->submit(handle, &r, 1) == 1;
+}
+
+/* Keeps depth reads in flight for a while; bytes a second, 0 when something failed. */
+static double flow(prober *p, const way *w, io *handle) {
+    uint64_t bytes = 0, start_ns = now_ns(), end_ns = start_ns;
+    int32_t n_open = 0;
+    bool is_sound = true;
+    for (int32_t i = 0; i < w->depth; i++) {
+        n_open += send_one(p, w, handle, i);
+    }
+    while (n_open > 0) {
+        int32_t n = w->ops->reap(handle, p->done, w->depth, true);
+        if (n <= 0) {
+            return 0;
+        }
+        end_ns = now_ns();
+        for (int32_t i = 0; i < n; i++) {
+            n_open--;
+            is_sound = is_sound && p->done[i].result > 0;
+            bytes += p->done[i].result > 0 ? (uint64_t)p->done[i].result : 0;
+            bool go_on = is_sound && end_ns - start_ns < p->step_ns && bytes < PROBE_MAX_BYTES;
+            n_open += go_on && send_one(p, w, handle, (int32_t)p->done[i].tag);
+        }
+    }
+    return is_sound && end_ns > start_ns ? (double)bytes * 1e9 / (double)(end_ns - start_ns) : 0;
+}
+
+static int open_way(prober *p, const way *w, io **out, smoe_error *err) {
+    io_config c = {.path = p->path,
+                   .n_file = p->c->source->files.n_file,
+                   .depth = w->depth,
+                   .direct = w->direct};
+    return w->ops->open(out, &c, err);
+}
+
+/* 0: this way does not work here. */
+static double measure(prober *p, way w, smoe_error *err) {
+    io *handle;
+    uint64_t fits = p->c->room_bytes / w.read_bytes;
+    if (fits == 0) {
+        return 0;
+    }
+    w.depth = (uint64_t)w.depth < fits ? w.depth : (int32_t)fits;
+    if (open_way(p, &w, &handle, err) != SMOE_OK) {
+        return 0;
+    }
+    double rate = flow(p, &w, handle);
+    w.ops->close(handle);
+    return rate;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double measure_latency(prober *p, way w) {
+    double ns[PROBE_LATENCY_RUNS];
+    io *handle;
+    w.depth = 1;
+    w.read_bytes = IO_ALIGN_BYTES;
+    if (open_way(p, &w, &handle, NULL) != SMOE_OK) {
+        return 0;
+    }
+    for (int32_t i = 0; i < PROBE_LATENCY_RUNS; i++) {
+        uint64_t start_ns = now_ns();
+        if (!send_one(p, &w, handle, 0) || w.ops->reap(handle, p->done, 1, true) != 1) {
+            w.ops->close(handle);
+            return 0;
+        }
+        ns[i] = (double)(now_ns() - start_ns);
+    }
+    w.ops->close(handle);
+    qsort(ns, PROBE_LATENCY_RUNS, sizeof *ns, by_value);
+    return ns[PROBE_LATENCY_RUNS / 2];
+}
+
+/* ---- the search */
+
+/* The longest extent cover a read could have: longer blocks make no difference. */
+static uint32_t longest_read(const source *s) {
+    uint64_t longest = IO_ALIGN_BYTES;
+    for (int32_t i = 0; i < s->n_moe_layer * s->n_expert_row; i++) {
+        for (int32_t x = 0; x < s->expert[i].n_ext; x++) {
+            uint64_t bytes = extent_cover_bytes(&s->expert[i].ext[x]);
+            longest = bytes > longest ? bytes : longest;
+        }
+    }
+    return longest < (8u << 20) ? (uint32_t)longest : 8u << 20;
+}
+
+static double try_sizes(prober *p, way *w, smoe_error *err) {
+    static const uint32_t sizes[] = {256u << 10, 512u << 10, 1u << 20, 2u << 20, 4u << 20};
+    uint32_t longest = longest_read(p->c->source);
+    double best = 0;
+    way best_way = *w;
+    for (size_t i = 0; i <= sizeof sizes / sizeof *sizes; i++) {
+        bool is_last = i == sizeof sizes / sizeof *sizes || sizes[i] >= longest;
+        w->read_bytes = is_last ? longest : sizes[i];
+        double rate = measure(p, *w, err);
+        /* a larger block means fewer calls, so it wins ties */
+        if (rate >= best * PROBE_EQUAL && rate > 0) {
+            best_way = *w;
+            best = rate > best ? rate : best;
+        }
+        if (is_last) {
+            break;
+        }
+    }
+    *w = best_way;
+    return best;
+}
+
+static double try_depths(prober *p, way *w, probe_result *out, smoe_error *err) {
+    static const int32_t depths[] = {1, 2, 4, 8, 16, 32, PROBE_MAX_DEPTH};
+    enum { N = sizeof depths / sizeof *depths };
+    double rate[N] = {0}, best = 0;
+    int32_t n = 0;
+    for (; n < N && (uint64_t)depths[n] * w->read_bytes <= p->c->room_bytes; n++) {
+        w->depth = depths[n];
+        rate[n] = measure(p, *w, err);
+        best = rate[n] > best ? rate[n] : best;
+        if (n >= 3 && rate[n] < best * PROBE_EQUAL) {
+            n++;
+            break; /* it only falls from here */
+        }
+    }
+    out->single_bytes_per_s = rate[0];
+    for (int32_t i = 0; i < n; i++) {
+        if (rate[i] >= best * PROBE_EQUAL) {
+            w->depth = depths[i];
+            return rate[i];
+        }
+    }
+    return 0;
+}
+
+static void adopt(probe_result *out, const way *w, double rate) {
+    out->ops = w->ops;
+    out->direct = w->direct;
+    out->depth = w->depth;
+    out->read_bytes = w->read_bytes;
+    out->bytes_per_s = rate;
+}
+
+/* The first allowed way that works: direct before buffered, the preferred back end first. */
+static bool find_way(prober *p, way *w, smoe_error *err) {
+    smoe_error first = {0};
+    for (int32_t buffered = p->c->direct == SMOE_OFF; buffered <= (p->c->direct != SMOE_ON);
+         buffered++) {
+        for (int32_t i = 0; i < 2 && p->c->ops[i]; i++) {
+            io *handle;
+            smoe_error e = {0};
+            *w = (way){p->c->ops[i], !buffered, p->c->depth ? p->c->depth : PROBE_SIZE_DEPTH,
+                       p->c->read_bytes ? p->c->read_bytes : IO_ALIGN_BYTES};
+            if (open_way(p, w, &handle, &e) == SMOE_OK) {
+                w->ops->close(handle);
+                return true;
+            }
+            first = first.code ? first : e;
+        }
+    }
+    if (err) {
+        *err = first;
+    }
+    return false;
+}
+
+/* The other back end and the page cache, where they are allowed. */
+static void try_others(prober *p, const way *w, probe_result *out) {
+    way other = *w;
+    other.ops = p->c->ops[0] == w->ops ? p->c->ops[1] : p->c->ops[0];
+    if (other.ops) {
+        out->other_bytes_per_s = measure(p, other, NULL);
+        if (out->other_bytes_per_s * PROBE_EQUAL > out->bytes_per_s) {
+            double chosen = out->bytes_per_s;
+            adopt(out, &other, out->other_bytes_per_s);
+            out->other_bytes_per_s = chosen;
+        }
+    }
+    if (w->direct && p->c->direct != SMOE_ON) {
+        way buffered = *w;
+        buffered.ops = out->ops;
+        buffered.direct = false;
+        out->buffered_bytes_per_s = measure(p, buffered, NULL);
+        if (out->buffered_bytes_per_s > out->bytes_per_s * PROBE_BUFFERED_WIN) {
+            adopt(out, &buffered, out->buffered_bytes_per_s);
+        }
+    }
+}
+
+/* Drives and hypervisors lend a burst: what counts is how the chosen way goes on. */
+static void sustain(prober *p, probe_result *out) {
+    uint64_t step_ns = p->step_ns;
+    way w = {out->ops, out->direct, out->depth, out->read_bytes};
+    p->step_ns *= PROBE_LAST_STEPS;
+    double rate = measure(p, w, NULL);
+    p->step_ns = step_ns;
+    out->bytes_per_s = rate > 0 ? rate : out->bytes_per_s;
+}
+
+static bool says_rotating(const char *path) {
+    struct stat st;
+    char name[96], text[8] = "";
+    if (stat(path, &st) != 0) {
+        return false;
+    }
+    for (int i = 0; i < 2; i++) { /* a partition has its queue one level up */
+        snprintf(name, sizeof name, "/sys/dev/block/%u:%u/%squeue/rotational", major(st.st_dev),
+                 minor(st.st_dev), i ? "../" : "");
+        FILE *f = fopen(name, "re");
+        if (f) {
+            bool got = fgets(text, sizeof text, f) != NULL;
+            fclose(f);
+            if (got) {
+                return text[0] == '1';
+            }
+        }
+    }
+    return false;
+}
+
+static int search(prober *p, probe_result *out, smoe_error *err) {
+    way w;
+    if (!find_way(p, &w, err)) {
+        return err ? err->code : SMOE_ERR_UNSUPPORTED;
+    }
+    if (!p->c->read_bytes) {
+        (void)try_sizes(p, &w, NULL);
+    }
+    double rate = p->c->depth ? measure(p, w, err) : try_depths(p, &w, out, err);
+    adopt(out, &w, rate);
+    if (rate > 0) {
+        try_others(p, &w, out);
+    }
+    sustain(p, out);
+    out->latency_ns = measure_latency(p, w);
+    out->is_rotating = out->latency_ns > PROBE_ROTATING_NS && says_rotating(p->path[0]);
+    return SMOE_OK;
+}
+
+static uint64_t budget_for(const source *s) {
+    double share = (double)source_experts_bytes(s) / PROBE_FULL_BYTES;
+    return (uint64_t)(share >= 1 ? PROBE_BUDGET_NS
+                                 : PROBE_LEAST_NS + share * (PROBE_BUDGET_NS - PROBE_LEAST_NS));
+}
+
+int probe_run(probe_result *out, const probe_config *config, smoe_error *err) {
+    int32_t n_file = config->source->files.n_file;
+    uint64_t budget_ns = config->budget_ns ? config->budget_ns : budget_for(config->source);
+    /* other places each time: a hypervisor, or a drive, remembers the last ones */
+    prober p = {.c = config, .step_ns = budget_ns / PROBE_STEPS, .random = now_ns()};
+    *out = (probe_result){0};
+    p.path = mem_array((size_t)n_file, sizeof *p.path);
+    if (!p.path) {
+        return err_no_memory(err, (uint64_t)n_file * sizeof *p.path);
+    }
+    for (int32_t i = 0; i < n_file; i++) {
+        p.path[i] = source_file_path(config->source, i);
+    }
+    int rc = search(&p, out, err);
+    free(p.path);
+    return rc;
+}
+
+/* ---- what is said */
+
+void probe_log(const probe_result *r, const log_sink *log) {
+    char size[24], other[64] = "", buffered[64] = "";
+    if (r->bytes_per_s <= 0) {
+        log_line(log, SMOE_LOG_NOTICE, "drive: could not be measured; reading with %d in flight",
+                 r->depth);
+        return;
+    }
+    if (r->other_bytes_per_s > 0) {
+        snprintf(other, sizeof other, ", %.2f the other back end", r->other_bytes_per_s * 1e-9);
+    }
+    if (r->buffered_bytes_per_s > 0 && r->direct) {
+        snprintf(buffered, sizeof buffered, ", %.2f through the page cache",
+                 r->buffered_bytes_per_s * 1e-9);
+    }
+    log_line(log, SMOE_LOG_PLAN,
+             "drive %.2f GB/s: %s reads of %s, %d in flight, %s (%.2f with one in flight%s%s; "
+             "%.0f us a block)%s",
+             r->bytes_per_s * 1e-9, r->direct ? "direct" : "buffered",
+             format_bytes(size, r->read_bytes), r->depth, r->ops->name,
+             r->single_bytes_per_s * 1e-9, other, buffered, r->latency_ns * 1e-3,
+             r->is_remembered ? ", as measured before" : "");
+    if (r->is_rotating) {
+        log_line(log, SMOE_LOG_NOTICE,
+                 "drive: this is a rotating disk; move the model to a solid-state drive");
+    } else if (r->bytes_per_s < 0.5e9) {
+        log_line(log, SMOE_LOG_NOTICE,
+                 "drive: slow for streaming; a drive of 2 GB/s and more suits it");
+    }
+}
