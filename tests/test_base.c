@@ -170,3 +170,33 @@ TEST(direct_reader_gives_the_files_bytes) {
     direct_reader_close(&r);
     close(fd);
 }
+
+static void count_tick(void *user) {
+    ++*(int32_t *)user;
+}
+
+static void add_task(void *job, int32_t task, int32_t thread) {
+    (void)thread;
+    atomic_fetch_add((atomic_int *)job, task);
+}
+
+TEST(pool_ticks_between_the_callers_tasks) {
+    for (int32_t n_thread = 1; n_thread <= 2; n_thread++) {
+        pool *p;
+        int32_t n_tick = 0;
+        atomic_int sum = 0;
+        CHECK_OK(pool_open(&p, n_thread, &err));
+        pool_set_tick(p, count_tick, &n_tick, 0);
+        for (int32_t i = 0; i < 100 && n_tick == 0; i++) {
+            sum = 0;
+            pool_run(p, add_task, &sum, 100); /* the workers may take them all */
+            CHECK_INT(sum, 4950);
+        }
+        CHECK(n_tick > 0);
+        pool_set_tick(p, NULL, NULL, 0);
+        int32_t before = n_tick;
+        pool_run(p, add_task, &sum, 100);
+        CHECK_INT(n_tick, before);
+        pool_close(p);
+    }
+}

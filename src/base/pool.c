@@ -26,8 +26,8 @@
 #define SPIN_PAUSE() __asm__ volatile("" ::: "memory")
 #endif
 
-/* Longer than the gap between two jobs of one layer, much shorter than a read from the drive, during
- * which the workers should sleep and leave the core to the kernel. */
+/* Longer than the gap between two jobs of one layer, much shorter than a read from the drive,
+ * during which the workers should sleep and leave the core to the kernel. */
 #define SPIN_NS         20000u
 #define PAUSES_PER_LOOK 16
 
@@ -47,6 +47,9 @@ struct pool {
     uint64_t spin_ns; /* 0 with more threads than CPUs */
     pool_fn fn;
     void *job;
+    void (*tick)(void *user);
+    void *tick_user;
+    uint64_t tick_every_ns, tick_at_ns; /* of the caller alone */
     _Alignas(64) _Atomic uint64_t state;
     _Alignas(64) atomic_int n_asleep;
     atomic_bool caller_waits;
@@ -103,6 +106,20 @@ static int32_t steal_task(pool *p) {
     }
 }
 
+static void tick(pool *p) {
+    uint64_t now = now_ns();
+    if (now >= p->tick_at_ns) {
+        p->tick_at_ns = now + p->tick_every_ns;
+        p->tick(p->tick_user);
+    }
+}
+
+void pool_set_tick(pool *p, void (*fn)(void *user), void *user, uint64_t every_ns) {
+    p->tick = fn;
+    p->tick_user = user;
+    p->tick_every_ns = every_ns;
+}
+
 static void draw_tasks(pool *p, int32_t thread) {
     for (;;) {
         int32_t t = take_task(&p->worker[thread], false);
@@ -111,6 +128,9 @@ static void draw_tasks(pool *p, int32_t thread) {
             return;
         }
         p->fn(p->job, t, thread);
+        if (thread == 0 && p->tick) {
+            tick(p);
+        }
     }
 }
 
@@ -199,6 +219,9 @@ void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task) {
     if (n_task <= 1 || p->n_thread == 1) {
         for (int32_t t = 0; t < n_task; t++) {
             fn(job, t, 0);
+            if (p->tick) {
+                tick(p);
+            }
         }
         return;
     }

@@ -20,5 +20,8 @@ int32_t pool_threads(const pool *p);
 /* Runs fn(job, 0..n_task-1, thread) and returns when all are done. One caller at a time. Never
  * allocates. */
 void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task);
+/* Something for the calling thread to do now and then between its tasks, at most once in every_ns:
+ * a drive can be kept busy so. NULL: nothing. fn must not run jobs. */
+void pool_set_tick(pool *p, void (*fn)(void *user), void *user, uint64_t every_ns);
 
 #endif

@@ -127,6 +127,14 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
     return rc;
 }
 
+/* While the caller computes, what has landed is taken in and what waits is sent: the drive is never
+ * idle for longer than a task takes. */
+#define TICK_NS 100000u
+
+static void keep_reading(void *user) {
+    streamer_poll(user);
+}
+
 static void set_exec(smoe_model *m, const smoe_model_options *o) {
     exec *e = &m->exec;
     e->spec = &m->source->spec;
@@ -137,6 +145,7 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->spec_ranks = o->spec_ranks;
     m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
     lookahead_init(&m->ahead, o->lookahead);
+    pool_set_tick(m->pool, keep_reading, m->streamer, TICK_NS);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
@@ -243,6 +252,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .peak_process_bytes = machine_peak_bytes(),
                         .ceiling_bytes = m->plan.ceiling_bytes,
                         .ring_bytes = streamer_ring_bytes(m->streamer),
+                        .ring_used_bytes = streamer_used_bytes(m->streamer),
                         .n_resize = m->n_resize,
                         .probed_bytes_per_s = s.probed_bytes_per_s,
                         .n_drive = s.n_drive,
@@ -263,4 +273,27 @@ void smoe_model_stats_reset(smoe_model *m) {
     m->decode_drive_bytes = 0;
     m->ahead.guessed = m->ahead.right = m->ahead.named = m->ahead.n_switch = 0;
     m->n_resize = 0;
+}
+
+void smoe_model_experts(const smoe_model *m, uint8_t *place, uint32_t *uses) {
+    _Static_assert((int)SMOE_PLACE_DRIVE == (int)STREAMER_ABSENT, "places agree");
+    _Static_assert((int)SMOE_PLACE_READING == (int)STREAMER_READING, "places agree");
+    _Static_assert((int)SMOE_PLACE_RING == (int)STREAMER_RESIDENT, "places agree");
+    int32_t n_expert = m->info.n_expert;
+    for (int32_t l = 0; l < m->info.n_moe_layer; l++) {
+        for (int32_t e = 0; e < n_expert; e++) {
+            size_t at = (size_t)l * (size_t)n_expert + (size_t)e;
+            uint32_t n_use = 0;
+            /* rows are as long as the longest layer's; n_expert is the first's */
+            streamer_place where = e < m->source->n_expert_row
+                                       ? streamer_expert(m->streamer, l, e, &n_use)
+                                       : STREAMER_ABSENT;
+            if (place) {
+                place[at] = (uint8_t)where;
+            }
+            if (uses) {
+                uses[at] = n_use;
+            }
+        }
+    }
 }

@@ -118,6 +118,12 @@ typedef struct streamer_stats {
 
 void streamer_get_stats(const streamer *s, streamer_stats *out);
 void streamer_reset_stats(streamer *s);
+/* Where an expert is, and how often it was used since the last reset: the sum over all is uses. */
+typedef enum streamer_place { STREAMER_ABSENT, STREAMER_READING, STREAMER_RESIDENT } streamer_place;
+streamer_place streamer_expert(const streamer *s, int32_t moe_index, int32_t expert,
+                               uint32_t *n_use);
+/* Of the ring: taken by experts, resident or being read. */
+uint64_t streamer_used_bytes(const streamer *s);
 const char *streamer_backend(const streamer *s);
 bool streamer_is_direct(const streamer *s);
 uint64_t streamer_held_bytes(const streamer *s); /* ring and tables, for the plan's check; the

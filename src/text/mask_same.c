@@ -3,8 +3,8 @@
  * one serves the others.
  *
  * Two states are the same to a depth when all byte strings up to that length lead from both to
- * states with the same flags, or from neither. That is an equivalence, so runs are gone through from
- * their end: a state joins its successor's class when the two are the same. */
+ * states with the same flags, or from neither. That is an equivalence, so runs are gone through
+ * from their end: a state joins its successor's class when the two are the same. */
 #include <string.h>
 
 #include "text/mask_impl.h"
