@@ -283,7 +283,7 @@ static void add_run(const char *path, recency *sum) {
     close_opened(&o);
 }
 
-static recency routing(double skew) {
+static recency hits_with(double skew) {
     enum { SEEDS = 4 };
     recency sum = {.uses = 0};
     synth_shape s = shape_of("qwen3moe");
@@ -299,7 +299,7 @@ static recency routing(double skew) {
 
 TEST(synth_skewed_routing_has_published_hit_rates) {
     static const double want[SIZES] = {0.36, 0.64, 0.81, 0.90};
-    recency r = routing(SYNTH_SKEW);
+    recency r = hits_with(SYNTH_SKEW);
     for (int i = 0; i < SIZES; i++) {
         CHECK_NEAR((double)r.hits[i] / (double)r.uses, want[i], 0.07);
     }
@@ -308,7 +308,7 @@ TEST(synth_skewed_routing_has_published_hit_rates) {
 
 TEST(synth_uniform_routing_hits_by_chance) {
     static const double chance[SIZES] = {0.10, 0.23, 0.35, 0.48};
-    recency r = routing(0);
+    recency r = hits_with(0);
     for (int i = 0; i < SIZES; i++) {
         CHECK_NEAR((double)r.hits[i] / (double)r.uses, chance[i], 0.12);
     }

@@ -175,8 +175,8 @@ void log_to_stderr(void *user, smoe_log_level level, const char *line) {
     }
 }
 
-int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_session **session) {
-    smoe_error err;
+int open_model_with(const char *path, model_flags *flags, smoe_model **model,
+                    smoe_session **session, smoe_error *err) {
     flags->options.precision = (smoe_precision)flags->precision;
     flags->options.io = (smoe_io_choice)flags->io;
     flags->options.policy = (smoe_policy)flags->policy;
@@ -187,14 +187,19 @@ int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_se
     flags->options.n_vault_on = flags->vault_on.n_item;
     flags->options.log = log_to_stderr;
     flags->options.log_user = &flags->quiet;
-    if (smoe_model_open(model, path, &flags->options, &err) != SMOE_OK) {
-        return fail(&err);
+    int rc = smoe_model_open(model, path, &flags->options, err);
+    if (rc == SMOE_OK) {
+        rc = smoe_session_open(session, *model, err);
+        if (rc != SMOE_OK) {
+            smoe_model_close(*model);
+        }
     }
-    if (smoe_session_open(session, *model, &err) != SMOE_OK) {
-        smoe_model_close(*model);
-        return fail(&err);
-    }
-    return 0;
+    return rc;
+}
+
+int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_session **session) {
+    smoe_error err;
+    return open_model_with(path, flags, model, session, &err) == SMOE_OK ? 0 : fail(&err);
 }
 
 void close_model(smoe_model *model, smoe_session *session) {
