@@ -16,7 +16,7 @@
 #include "base/mem.h"
 
 const option *model_option_rows(model_flags *f) {
-    static option rows[18];
+    static option rows[19];
     smoe_model_options *o = &f->options;
     const option all[] = {
         {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
@@ -43,6 +43,8 @@ const option *model_option_rows(model_flags *f) {
          "O_DIRECT reads that bypass the page cache", NULL},
         {OPTION_CHOICE, 0, "policy", "adaptive|recency", &f->policy, 0, 0,
          "which experts the ring keeps", NULL},
+        {OPTION_FLAG, 0, "no-learn", NULL, &f->no_learn, 0, 0,
+         "neither use nor keep how often experts were used in earlier runs", NULL},
         {OPTION_FLAG, 0, "resident", NULL, &o->resident, 0, 0,
          "read every expert at the start and keep it", NULL},
         {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
@@ -177,6 +179,7 @@ int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_se
     flags->options.precision = (smoe_precision)flags->precision;
     flags->options.io = (smoe_io_choice)flags->io;
     flags->options.policy = (smoe_policy)flags->policy;
+    flags->options.learn = !flags->no_learn;
     flags->options.direct = (smoe_switch)flags->direct;
     flags->options.lookahead = (smoe_switch)flags->lookahead;
     flags->options.probe = flags->probe ? SMOE_PROBE_REDO : SMOE_PROBE_AUTO;
@@ -248,6 +251,11 @@ void print_stats(const smoe_model *model) {
                 (unsigned long long)s.spec_reads, (unsigned long long)s.spec_used,
                 share(s.spec_used, s.spec_reads));
     }
+    if (s.warm_reads) {
+        fprintf(stderr, "warm     %llu read as most used in earlier runs, %llu used (%.1f %%)\n",
+                (unsigned long long)s.warm_reads, (unsigned long long)s.warm_used,
+                share(s.warm_used, s.warm_reads));
+    }
     if (s.read_retries) {
         fprintf(stderr, "retries  %llu reads were repeated\n", (unsigned long long)s.read_retries);
     }
@@ -283,6 +291,8 @@ struct json_object *stats_json(const smoe_model *model) {
     add(o, "misses", s.misses);
     add(o, "spec_reads", s.spec_reads);
     add(o, "spec_used", s.spec_used);
+    add(o, "warm_reads", s.warm_reads);
+    add(o, "warm_used", s.warm_used);
     add(o, "evictions", s.evictions);
     add(o, "read_retries", s.read_retries);
     add(o, "wait_ns", s.wait_ns);
