@@ -536,8 +536,9 @@ typedef struct smoe_stats {
     uint64_t work_ns;            /* prefill_ns + decode_ns */
     uint64_t peak_process_bytes; /* VmHWM */
     uint64_t ceiling_bytes;
-    uint64_t ring_bytes; /* now */
-    uint64_t n_resize;   /* times the ring changed its size */
+    uint64_t ring_bytes;      /* now */
+    uint64_t ring_used_bytes; /* now: of which hold experts */
+    uint64_t n_resize;        /* times the ring changed its size */
     /* Powers of two: slot i counts values from 2^(i-1) below 2^i, slot 0 zeros. */
     uint64_t read_us[SMOE_STAT_SLOTS];  /* reads by their time from submission on */
     uint64_t read_kib[SMOE_STAT_SLOTS]; /* reads by size */
@@ -549,8 +550,17 @@ typedef struct smoe_stats {
     bool direct;
 } smoe_stats;
 
+/* These two and smoe_model_experts may be called between calls on the model's sessions, and from
+ * smoe_generate's on_token on its thread, where everything that the token took is counted; never
+ * from another thread while a call runs. */
 SMOE_API void smoe_model_stats(const smoe_model *model, smoe_stats *out);
 SMOE_API void smoe_model_stats_reset(smoe_model *model);
+
+typedef enum smoe_place { SMOE_PLACE_DRIVE, SMOE_PLACE_READING, SMOE_PLACE_RING } smoe_place;
+
+/* Where each expert is, a smoe_place, and how often it was used since open or the last reset (the
+ * sum over all is uses): [n_moe_layer][n_expert] of smoe_info. Either may be NULL. */
+SMOE_API void smoe_model_experts(const smoe_model *model, uint8_t *place, uint32_t *uses);
 
 #ifdef __cplusplus
 }

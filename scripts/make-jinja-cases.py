@@ -49,7 +49,7 @@ TEXT_FILTERS = """
 upper lower title capitalize trim length string list first last tojson wordcount e reverse
 indent indent(2,true,true) indent('>') center(20) truncate(5) truncate(8,true,'~',0)
 urlencode int float replace('l','L',1) replace('','-') safe|upper e|string|length
-trim('H!d') pprint forceescape tojson(ensure_ascii=true) default('q') count
+trim('H!d') pprint forceescape tojson(ensure_ascii=true) default('q') count escape
 """.split()
 METHODS = """
 upper() lower() strip() lstrip() rstrip() strip('Hd') split() split(',') split(none,1)
@@ -58,7 +58,8 @@ endswith(('x','\\n')) startswith('e',1) replace('o','0') title() capitalize() sw
 find('o') rfind('o') count('') isalpha() isupper() islower() isspace() istitle()
 center(30,'*') ljust(20) rjust(20,'.') zfill(20) partition(',') rpartition('o')
 removeprefix('He') removesuffix('\\n') expandtabs(4) join(['1','2']) index('zz') join([1])
-nosuch nosuch() format(1) __class__ casefold() isascii() split('')
+nosuch nosuch() format(1) __class__ casefold() isascii() split('') isalnum() isdigit()
+isdecimal() isnumeric() rindex('o') rindex('zz')
 """.split()
 LIST_FILTERS = """
 length first last join join('+') list sort sort(reverse=true) sort(case_sensitive=true)
@@ -93,7 +94,7 @@ ms[0].role ms[-1]['content'] s[d]
 TESTS = """
 defined undefined none string mapping iterable sequence number integer float boolean true
 false odd even divisibleby(3) eq(7) ne(7) lt(8) gt(8) ge(7) le(6) in([7,'x']) callable
-sameas(none) escaped lower upper filter test
+sameas(none) escaped lower upper filter test equalto(7)
 """.split()
 
 class Generation(jinja2.ext.Extension):

@@ -1,9 +1,13 @@
 /* base: JSON skin, pool, errors, arena. */
 #include "test.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <json-c/json.h>
 #include <stdatomic.h>
 
+#include "base/direct_reader.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -132,4 +136,67 @@ TEST(arena_and_buffers_check_sizes) {
     char text[24];
     CHECK_TEXT(format_bytes(text, 1536), "1.50 KiB");
     CHECK_TEXT(format_bytes(text, 12), "12 B");
+}
+
+/* ---- reading past the page cache */
+
+TEST(direct_reader_gives_the_files_bytes) {
+    enum { BYTES = 700001 };
+    static uint8_t want[BYTES], got[BYTES];
+    smoe_error e;
+    direct_reader r;
+    const char *path = test_path("data.bin");
+    for (size_t i = 0; i < BYTES; i++) {
+        want[i] = (uint8_t)test_rand();
+    }
+    test_write_file(path, want, BYTES);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK_OK(direct_reader_open(&r, &e));
+    for (int round = 0; round < 200; round++) {
+        size_t at = test_rand() % BYTES, n = 1 + test_rand() % (BYTES - at);
+        n = round % 3 ? n : 1 + n % 5000;
+        if (round % 2) { /* from the drive, where the file system has one */
+            fsync(fd);
+            (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        }
+        memset(got, 0xa5, n);
+        CHECK_OK(direct_read(&r, path, fd, at, got, n, &e));
+        CHECK(memcmp(got, want + at, n) == 0);
+    }
+    CHECK_OK(direct_read(&r, path, fd, BYTES - 1, got, 1, &e));
+    CHECK_ERR(direct_read(&r, path, fd, BYTES - 1, got, 2, &e), SMOE_ERR_FORMAT);
+    CHECK_HAS(e.text, "data.bin");
+    direct_reader_close(&r);
+    close(fd);
+}
+
+static void count_tick(void *user) {
+    ++*(int32_t *)user;
+}
+
+static void add_task(void *job, int32_t task, int32_t thread) {
+    (void)thread;
+    atomic_fetch_add((atomic_int *)job, task);
+}
+
+TEST(pool_ticks_between_the_callers_tasks) {
+    for (int32_t n_thread = 1; n_thread <= 2; n_thread++) {
+        pool *p;
+        int32_t n_tick = 0;
+        atomic_int sum = 0;
+        CHECK_OK(pool_open(&p, n_thread, &err));
+        pool_set_tick(p, count_tick, &n_tick, 0);
+        for (int32_t i = 0; i < 100 && n_tick == 0; i++) {
+            sum = 0;
+            pool_run(p, add_task, &sum, 100); /* the workers may take them all */
+            CHECK_INT(sum, 4950);
+        }
+        CHECK(n_tick > 0);
+        pool_set_tick(p, NULL, NULL, 0);
+        int32_t before = n_tick;
+        pool_run(p, add_task, &sum, 100);
+        CHECK_INT(n_tick, before);
+        pool_close(p);
+    }
 }

@@ -1,8 +1,10 @@
 /* GGUF files: the reader, split models, every malformed file by its verdict, models against their
  * makers' logits, and vaults made from them. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "bad_cases.h"
 #include "formats/gguf.h"
@@ -132,6 +134,65 @@ TEST(gguf_fixture_olmoe) {
     check_fixture("olmoe");
 }
 
+/* olmoe.gguf with attention.clamp_kqv, and a key that keeps what follows aligned. */
+static const char *clipped_gguf(float clip) {
+    static const char key[] = "olmoe.attention.clamp_kqv";
+    size_t bytes, n = strlen(key);
+    char *data = test_read_file(test_data("gguf/olmoe.gguf"), &bytes);
+    char *out = calloc(1, bytes + 64), *at = out + 24;
+    CHECK(out && n == 25);
+    memcpy(out, data, 24);
+    out[16] = (char)(out[16] + 2); /* the number of keys */
+    at[0] = (char)n;
+    memcpy(at + 8, key, n);
+    at[8 + n] = 6;
+    memcpy(at + 12 + n, &clip, sizeof clip);
+    at += 16 + n;
+    at[0] = 1;
+    memcpy(at + 8, "x\10\0\0\0\2\0\0\0\0\0\0\0xx", 15);
+    memcpy(out + 24 + 64, data + 24, bytes - 24);
+    test_write_file(test_path("clip.gguf"), out, bytes + 64);
+    free(data);
+    free(out);
+    return test_path("clip.gguf");
+}
+
+/* The folder of the olmoe fixture with clip_qkv in its configuration. */
+static const char *clipped_folder(const char *clip_qkv) {
+    size_t bytes;
+    char from[1200], to[1200];
+    CHECK(mkdir(test_path("clip"), 0777) == 0);
+    snprintf(from, sizeof from, "%s", test_data("fixtures/olmoe/model.safetensors"));
+    char *data = test_read_file(from, &bytes);
+    test_write_file(test_path("clip/model.safetensors"), data, bytes);
+    free(data);
+    data = test_read_file(test_data("fixtures/olmoe/config.json"), &bytes);
+    char *at = memmem(data, bytes, "\"clip_qkv\": null", 16);
+    CHECK(at);
+    int n = snprintf(to, sizeof to, "%.*s\"clip_qkv\": %s%.*s", (int)(at - data), data, clip_qkv,
+                     (int)(bytes - 16 - (size_t)(at - data)), at + 16);
+    test_write_file(test_path("clip/config.json"), to, (size_t)n);
+    free(data);
+    return test_path("clip");
+}
+
+/* Queries, keys and values are clipped behind their norms. The logits are of an implementation in
+ * float64 by itself, which gives those of the fixture, unclipped, within 3e-7. */
+TEST(olmoe_clips_queries_keys_and_values) {
+    char expected[1200], file[1200];
+    snprintf(expected, sizeof expected, "%s",
+             test_data("fixtures/olmoe_clip/expected.safetensors"));
+    snprintf(file, sizeof file, "%s", clipped_gguf(0.75f));
+    check_logits(file, expected, "input_ids", "logits", 1e-5);
+    check_logits(clipped_folder("0.75"), expected, "input_ids", "logits", 1e-5);
+    source *s;
+    CHECK_OK(source_open(&s, file, &err));
+    CHECK_NEAR(s->spec.layer[2].attn.clip, 0.75, 0);
+    source_close(s);
+    CHECK_ERR(source_open(&s, clipped_gguf(-1), &err), SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "olmoe.attention.clamp_kqv must be >= 0");
+}
+
 /* ---- models as published: quantised, in one file or several */
 
 /* Greedy ids of exact arithmetic on the file's weights, from the truth files' README; limit says
@@ -239,6 +300,12 @@ TEST_LIMIT(gguf_tales_28m_q4_k_m_perplexity, 180) {
     check_perplexity(test_vectors(tales_28m), test_vectors("models/tales-28m"), 12, 31.2377);
 }
 
+/* In three files, opened at the second. */
+TEST_LIMIT(gguf_tales_8m_q8_0_split_perplexity, 180) {
+    check_perplexity(test_vectors("vectors/gguf/tales/split/tales-8m-Q8_0-00002-of-00003.gguf"),
+                     test_model("tales-8m"), 24, 26.5726);
+}
+
 /* ---- forms of one model */
 
 static float *logits_of(const char *path, smoe_precision precision, size_t *n) {
@@ -285,16 +352,68 @@ TEST(gguf_deepseek_computes_what_its_folder_does) {
     free(y);
 }
 
+static const char *vault_of(const char *path, const char *name, const char *quant);
+
+/* What llama3's scaling makes of the frequencies 1, 0.1, 0.01 and 0.001, as converters store it. */
+TEST(gguf_rope_divisors_are_llama3_scaling) {
+    double wavelength = 2 * M_PI / 0.1, smooth = (64 / wavelength - 1) / (4 - 1);
+    float divisors[] = {1, (float)(1 / ((1 - smooth) / 8 + smooth)), 8, 8};
+    tiny_gguf shape = {.divisors = divisors,
+                       .rope = "{\"rope_type\": \"llama3\", \"factor\": 8, "
+                               "\"low_freq_factor\": 1, \"high_freq_factor\": 4, "
+                               "\"original_max_position_embeddings\": 64}"};
+    size_t n, m;
+    const char *file = tiny_gguf_make("m.gguf", &shape);
+    float *x = logits_of(tiny_gguf_make_folder("folder", &shape), SMOE_PRECISION_REFERENCE, &n);
+    float *y = logits_of(file, SMOE_PRECISION_REFERENCE, &m);
+    shape.divisors = NULL;
+    float *plain = logits_of(tiny_gguf_make("p.gguf", &shape), SMOE_PRECISION_REFERENCE, &m);
+    double far = 0;
+    CHECK_INT(n, m);
+    for (size_t i = 0; i < n; i++) {
+        CHECK_NEAR(y[i], x[i], 1e-5);
+        far = fmax(far, fabs((double)plain[i] - (double)x[i]));
+    }
+    CHECK(far > 1e-3);
+    free(x);
+    free(y);
+    free(plain);
+    check_same_logits(file, vault_of(file, "m.smoe", NULL));
+    /* values that no frequency can be divided by */
+    divisors[2] = 0;
+    shape.divisors = divisors;
+    smoe_model *model;
+    CHECK_ERR(smoe_model_open(&model, tiny_gguf_make("bad.gguf", &shape), NULL, &err),
+              SMOE_ERR_FORMAT);
+    CHECK_HAS(err.text, "tensor rope_freqs.weight holds 0");
+}
+
 TEST(gguf_expert_forms_are_one_model) {
     tiny_gguf shape = {.n_shared = 1, .alignment = 8};
     const char *stacked = tiny_gguf_make("stacked.gguf", &shape);
     shape.form = TINY_FUSED;
     check_same_logits(stacked, tiny_gguf_make("fused.gguf", &shape));
     shape.form = TINY_SINGLE;
+    shape.fused_qkv = true;
     check_same_logits(stacked, tiny_gguf_make("single.gguf", &shape));
 }
 
-static const char *vault_of(const char *path, const char *name, const char *quant);
+/* As NVFP4 files have them; for each expert and each resident matrix. */
+TEST(gguf_factors_multiply_products) {
+    char plain[1200], scaled[1200];
+    tiny_gguf shape = {.n_shared = 1, .n_dense = 1};
+    snprintf(plain, sizeof plain, "%s", tiny_gguf_make("plain.gguf", &shape));
+    shape.factors = true;
+    snprintf(scaled, sizeof scaled, "%s", tiny_gguf_make("scaled.gguf", &shape));
+    source *s;
+    CHECK_OK(source_open(&s, scaled, &err));
+    CHECK(s->spec.scaled_head && s->spec.layer[0].attn.scaled == 15);
+    CHECK_INT(s->spec.layer[0].ffn.scaled, 7);
+    CHECK_INT(s->spec.layer[1].ffn.scaled, 63);
+    source_close(s);
+    check_same_logits(plain, scaled);
+    check_same_logits(scaled, vault_of(scaled, "m.smoe", NULL));
+}
 
 static int32_t extents_of(const char *path) {
     source *s;
@@ -341,6 +460,62 @@ TEST(gguf_slices_that_share_a_page_are_read_once) {
     streamer_close(st);
     source_close(s);
     check_same_logits(path, vault_of(path, "m.smoe", NULL));
+}
+
+/* Marks the first bytes of an expert's slice of a stacked tensor of the file at path. */
+static void mark_slice(const char *path, const tensor *t, int32_t expert, uint64_t mark) {
+    int fd = open(path, O_RDWR);
+    uint64_t slice_bytes = t->bytes / (uint64_t)t->shape[0];
+    off_t at = (off_t)(t->offset + (uint64_t)expert * slice_bytes);
+    CHECK(fd >= 0 && pwrite(fd, &mark, sizeof mark, at) == sizeof mark && close(fd) == 0);
+}
+
+static void mark_expert(const char *path, int32_t expert) {
+    static const char *const names[] = {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight",
+                                        "blk.0.ffn_down_exps.weight"};
+    gguf_header h;
+    tensor_table table = {0};
+    arena names_arena = {0};
+    file_set files = {0};
+    CHECK_OK(gguf_open(&h, &table, &names_arena, &files, path, &err));
+    for (uint64_t p = 0; p < PART_COUNT; p++) {
+        const tensor *t = tensor_table_find(&table, names[p]);
+        CHECK(t && t->bytes > UINT32_MAX && t->offset + t->bytes > (p + 1) << 32);
+        mark_slice(path, t, expert, 0xab5eed0000000000u + p);
+    }
+    gguf_header_free(&h);
+    tensor_table_free(&table);
+    arena_free(&names_arena);
+    file_set_close(&files);
+}
+
+/* Tensors of more than 4 GiB each: their last expert is found, read and weighed. */
+TEST(gguf_of_more_than_4_gib) {
+    enum { EXPERTS = 520, EXPERT_BYTES = 3 * 2048 * 1024 * 4 };
+    tiny_gguf shape = {
+        .d_model = 1024, .width = 2048, .n_layer = 1, .n_expert = EXPERTS, .sparse = true};
+    const char *path = tiny_gguf_make("m.gguf", &shape);
+    source *s;
+    streamer *st;
+    streamer_item item;
+    int32_t n, last = EXPERTS - 1;
+    mark_expert(path, last);
+    CHECK_OK(source_open(&s, path, &err));
+    CHECK(source_experts_bytes(s) == (uint64_t)EXPERTS * EXPERT_BYTES);
+    CHECK(source_token_cycle_bytes(s) == 2ull * EXPERT_BYTES);
+    streamer_config config = {.source = s, .ring_bytes = streamer_ring_floor(s)};
+    CHECK_OK(streamer_open(&st, &config, &err));
+    streamer_demand(st, 0, &last, 1);
+    CHECK_OK(streamer_next(st, &item, 1, &n, &err));
+    CHECK_INT(n, 1);
+    for (uint64_t p = 0; p < PART_COUNT; p++) {
+        uint64_t mark = 0;
+        memcpy(&mark, item.part[p], sizeof mark);
+        CHECK(mark == 0xab5eed0000000000u + p);
+    }
+    streamer_release(st, &item);
+    streamer_close(st);
+    source_close(s);
 }
 
 TEST(gguf_tensors_that_nothing_asks_for_are_refused) {
@@ -457,9 +632,31 @@ TEST(gguf_tokenizer_survives_in_a_vault) {
     source_close(v);
 }
 
-TEST(gguf_tales_and_their_vaults_give_the_same_bits) {
-    const char *path = test_vectors(tales_28m);
+TEST(gguf_fixtures_and_their_vaults_give_the_same_bits) {
+    static const char *const names[] = {"bad/ok.gguf", "gguf/qwen2_moe.gguf", "gguf/mixtral.gguf",
+                                        "gguf/olmoe.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1200], name[32];
+        snprintf(path, sizeof path, "%s", test_data(names[i]));
+        snprintf(name, sizeof name, "%zu.smoe", i);
+        check_same_logits(path, vault_of(path, name, NULL));
+    }
+}
+
+TEST(gguf_qwen3_moe_and_its_vault_give_the_same_bits) {
+    const char *path = test_vectors("vectors/gguf/qwen3_moe.gguf");
     check_same_logits(path, vault_of(path, "m.smoe", NULL));
+}
+
+TEST(gguf_tales_and_their_vaults_give_the_same_bits) {
+    static const char *const names[] = {
+        tales_8m, tales_28m, "vectors/gguf/tales/split/tales-8m-Q8_0-00003-of-00003.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1200], name[32];
+        snprintf(path, sizeof path, "%s", test_vectors(names[i]));
+        snprintf(name, sizeof name, "%zu.smoe", i);
+        check_same_logits(path, vault_of(path, name, NULL));
+    }
 }
 
 /* ---- what a file holds, for people */

@@ -245,8 +245,8 @@ static void random_grammar(char *out, size_t cap) {
 }
 
 /* Follows random tokens and compares each mask. */
-static void check_masks(smoe_constraint *c, machine *m, const char *text, int steps) {
-    const smoe_tokenizer *t = small_tokenizer();
+static void check_masks_of(const smoe_tokenizer *t, smoe_constraint *c, machine *m,
+                           const char *text, int steps) {
     size_t n_id = smoe_tokenizer_size(t);
     static uint64_t fast[128], slow[128];
     byte_buf out = {.max_bytes = 1 << 20};
@@ -282,6 +282,10 @@ static void check_masks(smoe_constraint *c, machine *m, const char *text, int st
     buf_free(&out);
 }
 
+static void check_masks(smoe_constraint *c, machine *m, const char *text, int steps) {
+    check_masks_of(small_tokenizer(), c, m, text, steps);
+}
+
 TEST(masks_equal_reading_every_token) {
     int rounds = test_thorough() ? 2000 : test_is_slow() ? 3 : 14;
     static char text[8192];
@@ -307,6 +311,63 @@ TEST(masks_equal_reading_every_token) {
         n_done++;
     }
     CHECK(n_done > rounds / 2);
+}
+
+/* A vocabulary with tokens around the lengths at which masks are put together differently. */
+static smoe_tokenizer *tokenizer_of_long_tokens(void) {
+    static const int lengths[] = {1,  2,  3,  5,  9,   16,  30,  31,  32,  33,
+                                  34, 40, 64, 99, 126, 127, 128, 129, 130, 150};
+    /* before, repeated, after; in the byte alphabet: U+0120 is a blank, U+010A a newline, U+00C3
+     * U+00A9 stand for an e with acute */
+    static const char *const forms[][3] = {{"", "a", ""},  {"", "a", "<"},  {"\\\"", "b", ""},
+                                           {"", "Ġ", "Ċ"}, {"", "Ã©", ""},  {"", "Ã©", "\\\""},
+                                           {"", "b", "Ã"}, {"©", "a", "Ċ"}, {"<", "x", "Ċ<"},
+                                           {"", "Ċ", ""},  {"", "\\\"", ""}};
+    byte_buf json = {.max_bytes = 1 << 20};
+    int id = 0;
+    CHECK_OK(buf_printf(&json, &err,
+                        "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+                        "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
+                        "\"merges\":[],\"vocab\":{"));
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            CHECK_OK(buf_printf(&json, &err, "%s\"%s", id ? "," : "", forms[f][0]));
+            for (int k = 0; k < lengths[i]; k++) {
+                CHECK_OK(buf_printf(&json, &err, "%s", forms[f][1]));
+            }
+            CHECK_OK(buf_printf(&json, &err, "%s\":%d", forms[f][2], id++));
+        }
+    }
+    CHECK_OK(buf_printf(&json, &err, "}}}"));
+    smoe_tokenizer *t;
+    text_assets assets = {.label = (char[]){"long"}, .tokenizer_json = {json.data, json.bytes}};
+    CHECK_OK(tokenizer_build(&t, &assets, &err));
+    buf_free(&json);
+    return t;
+}
+
+TEST(masks_of_long_tokens_in_counted_runs) {
+    static const char *const texts[] = {
+        "root ::= line+\nline ::= [^\\n<>]{1,200} \"\\n\"",
+        "root ::= \"x\"? [^\\n]{0,70} (\"<\" [a-é]{3,40} \"\\n\")* \"a\"",
+        "root ::= s\ns ::= \"\\\"\" [^\\\"\\\\]{0,90} \"\\\"\" s? | [a-b]{33} \"<\" s",
+        "root ::= ([^<]{50} \"<\"){2,5} [a-b\\\"]{0,140} [^\\n]* \"\\n\"",
+        "root ::= r{1,60}\nr ::= [^<\\n]{2} | \"<\"",
+    };
+    smoe_tokenizer *t = tokenizer_of_long_tokens();
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        machine m;
+        smoe_constraint *c;
+        CHECK_OK(machine_open(&m, gbnf_read, texts[i], &err));
+        CHECK_OK(smoe_constraint_open_gbnf(&c, t, texts[i], strlen(texts[i]), &err));
+        CHECK(c->rest_long.n_id > 0 && c->rest.max_depth == MASK_REST_BYTES);
+        for (int k = 0; k < (test_is_slow() ? 2 : 8); k++) {
+            check_masks_of(t, c, &m, texts[i], 25);
+        }
+        smoe_constraint_close(c);
+        machine_close(&m);
+    }
+    smoe_tokenizer_close(t);
 }
 
 TEST(masks_of_nested_texts) {

@@ -373,8 +373,17 @@ static int render_attacked(const vector_set *v, struct json_object *row, const s
 TEST(jinja_content_never_becomes_control_tokens) {
     vector_set v = open_vectors();
     struct json_object *row;
+    char name[sizeof v.name] = "";
     int n_hostile = 0;
+    int n_before = 0; /* of other templates */
     while ((row = next_row(&v))) {
+        if (strcmp(name, v.name) != 0) {
+            if (name[0] && n_hostile == n_before) {
+                FAIL("%s prints no hostile text, so it shows nothing", name);
+            }
+            n_before = n_hostile;
+            memcpy(name, v.name, sizeof name);
+        }
         special_list list =
             find_specials(v.source, member(row, "bos_token"), member(row, "eos_token"));
         int n_broken = render_attacked(&v, row, &list, BROKEN, &n_hostile);
@@ -386,7 +395,7 @@ TEST(jinja_content_never_becomes_control_tokens) {
         render_attacked(&v, row, &list, ALL_TOKENS, &n_hostile);
         json_object_put(row);
     }
-    CHECK(n_hostile > 5000);
+    CHECK(n_hostile > n_before && n_hostile > 5000);
     close_vectors(&v);
 }
 

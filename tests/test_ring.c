@@ -127,48 +127,6 @@ TEST(ring_finds_the_oldest_run) {
     CHECK(n_run > 100);
 }
 
-/* Values that change in any order: what goes is always the least, of equal ones the first kept. */
-TEST(ring_evicts_by_value) {
-    enum { N = 40 };
-    ring r;
-    double value[N];
-    uint64_t kept_at[N], clock = 0;
-    CHECK_OK(ring_open_hollow(&r, N * 4096, N, &err));
-    for (int32_t i = 0; i < N; i++) {
-        CHECK_INT(take(&r, 1), i);
-        value[i] = 0;
-    }
-    for (int32_t i = 0; i < N; i++) {
-        ring_keep(&r, i);
-        kept_at[i] = clock++;
-    }
-    for (int32_t round = 0; round < 2000; round++) {
-        int32_t i = (int32_t)(test_rand() % N), least = 0;
-        value[i] = (double)(test_rand() % 16) - 8;
-        ring_set_value(&r, i, value[i]);
-        i = (int32_t)(test_rand() % N);
-        ring_hold(&r, i);
-        if (round % 2) { /* also while it is held */
-            value[i] = (double)(test_rand() % 16) - 8;
-            ring_set_value(&r, i, value[i]);
-        }
-        CHECK(ring_is_sound(&r));
-        ring_keep(&r, i);
-        kept_at[i] = clock++;
-        for (int32_t j = 1; j < N; j++) {
-            bool before =
-                value[j] != value[least] ? value[j] < value[least] : kept_at[j] < kept_at[least];
-            least = before ? j : least;
-        }
-        CHECK_INT(take(&r, 1), least);
-        CHECK_INT(n_evicted, 1);
-        value[least] = 0;
-        ring_keep(&r, least);
-        kept_at[least] = clock++;
-    }
-    ring_close(&r);
-}
-
 TEST(ring_resizes_around_what_is_held) {
     ring r;
     int32_t id[4], held;
@@ -238,6 +196,48 @@ TEST(ring_stays_sound_through_random_resizes) {
             CHECK(done ? r.bytes == (to < 100 * 4096 ? to : 100 * 4096) : is_held[held]);
         }
         CHECK(ring_is_sound(&r));
+    }
+    ring_close(&r);
+}
+
+/* Values that change in any order: what goes is always the least, of equal ones the first kept. */
+TEST(ring_evicts_by_value) {
+    enum { N = 40 };
+    ring r;
+    double value[N];
+    uint64_t kept_at[N], clock = 0;
+    CHECK_OK(ring_open_hollow(&r, N * 4096, N, &err));
+    for (int32_t i = 0; i < N; i++) {
+        CHECK_INT(take(&r, 1), i);
+        value[i] = 0;
+    }
+    for (int32_t i = 0; i < N; i++) {
+        ring_keep(&r, i);
+        kept_at[i] = clock++;
+    }
+    for (int32_t round = 0; round < 2000; round++) {
+        int32_t i = (int32_t)(test_rand() % N), least = 0;
+        value[i] = (double)(test_rand() % 16) - 8;
+        ring_set_value(&r, i, value[i]);
+        i = (int32_t)(test_rand() % N);
+        ring_hold(&r, i);
+        if (round % 2) { /* also while it is held */
+            value[i] = (double)(test_rand() % 16) - 8;
+            ring_set_value(&r, i, value[i]);
+        }
+        CHECK(ring_is_sound(&r));
+        ring_keep(&r, i);
+        kept_at[i] = clock++;
+        for (int32_t j = 1; j < N; j++) {
+            bool before =
+                value[j] != value[least] ? value[j] < value[least] : kept_at[j] < kept_at[least];
+            least = before ? j : least;
+        }
+        CHECK_INT(take(&r, 1), least);
+        CHECK_INT(n_evicted, 1);
+        value[least] = 0;
+        ring_keep(&r, least);
+        kept_at[least] = clock++;
     }
     ring_close(&r);
 }

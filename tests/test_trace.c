@@ -395,8 +395,10 @@ TEST(policy_takes_any_scores) {
 /* ---- the program's own recording against its own counters */
 
 static void same_as_streamer(const char *path, uint64_t ring_bytes, smoe_policy kind) {
-    smoe_model_options options = {
-        .ring_bytes = ring_bytes, .chunk_tok = 16, .lookahead = SMOE_OFF, .policy = kind};
+    smoe_model_options options = {.ring_bytes = ring_bytes,
+                                  .chunk_tok = 16,
+                                  .policy = kind,
+                                  .lookahead = SMOE_OFF}; /* a replay has no bets */
     test_apply_permutation(&options);
     opened o = open_with(path, &options);
     smoe_stats stats;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/mem.h"
@@ -20,8 +21,10 @@ typedef struct item {
     char name[NAME_BYTES];
     char origin[2][NAME_BYTES];    /* of the first and the second half of a slice's rows */
     int32_t n_slice, n_row, n_col; /* n_row of a slice; 0: a vector */
-    bool is_fused, is_permuted;
+    bool is_fused, is_permuted, is_qkv;
     dtype type;
+    int32_t factors_of; /* item that these are the factors of; 0: none */
+    bool has_factors;
     uint64_t offset;
 } item;
 
@@ -118,21 +121,61 @@ static void add_ffn(builder *b, int32_t layer) {
     add_experts(b, layer);
 }
 
+/* Rows of q, k and v; one tensor when they are fused. */
+static void add_attention(builder *b, int32_t layer) {
+    int32_t d = b->c.d_model;
+    dtype type = b->c.dense;
+    if (b->c.fused_qkv) {
+        add_layer(b, layer, "attn_qkv", "self_attn.q_proj", (HEADS + 2 * KV_HEADS) * HEAD_DIM, d,
+                  type)
+            ->is_qkv = true;
+        return;
+    }
+    add_layer(b, layer, "attn_q", "self_attn.q_proj", HEADS * HEAD_DIM, d, type)->is_permuted =
+        true;
+    add_layer(b, layer, "attn_k", "self_attn.k_proj", KV_HEADS * HEAD_DIM, d, type)->is_permuted =
+        true;
+    add_layer(b, layer, "attn_v", "self_attn.v_proj", KV_HEADS * HEAD_DIM, d, type);
+}
+
+/* Of matrices that are products: not the embedding (item 0), not the router. */
+static void add_factors(builder *b, int32_t of) {
+    char name[NAME_BYTES];
+    item *t = &b->item[of];
+    if (t->n_row == 0 || strstr(t->name, "ffn_gate_inp")) {
+        return;
+    }
+    snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(t->name) - strlen(".weight")), t->name);
+    t->has_factors = true;
+    add(b, name, "", 0, t->n_slice, DT_F32)->factors_of = of;
+    /* for low-precision activations, which nobody has to use */
+    snprintf(name, sizeof name, "%.*s.input_scale", (int)(strlen(t->name) - strlen(".weight")),
+             t->name);
+    add(b, name, "", 0, 1, DT_F32)->factors_of = of;
+}
+
+/* Of slice s of item i. */
+static float factor_of(int32_t i, int32_t s) {
+    return ldexpf(1, (i + 2 * s) % 7 - 3);
+}
+
 static void list_tensors(builder *b) {
     int32_t d = b->c.d_model;
     dtype type = b->c.dense;
     add(b, "token_embd.weight", "model.embed_tokens.weight", TINY_VOCAB, d, type);
     add(b, "output_norm.weight", "model.norm.weight", 0, d, DT_F32);
     add(b, "output.weight", "lm_head.weight", TINY_VOCAB, d, type);
+    if (b->c.divisors && b->c.form != TINY_SINGLE) {
+        add(b, "rope_freqs.weight", "", 0, HEAD_DIM / 2, DT_F32);
+    }
     for (int32_t i = 0; i < b->c.n_layer; i++) {
         add_layer(b, i, "attn_norm", "input_layernorm", 0, d, DT_F32);
-        add_layer(b, i, "attn_q", "self_attn.q_proj", HEADS * HEAD_DIM, d, type)->is_permuted =
-            true;
-        add_layer(b, i, "attn_k", "self_attn.k_proj", KV_HEADS * HEAD_DIM, d, type)->is_permuted =
-            true;
-        add_layer(b, i, "attn_v", "self_attn.v_proj", KV_HEADS * HEAD_DIM, d, type);
+        add_attention(b, i);
         add_layer(b, i, "attn_output", "self_attn.o_proj", d, HEADS * HEAD_DIM, type);
         add_ffn(b, i);
+    }
+    for (int32_t i = 1, n = b->n; b->c.factors && i < n; i++) {
+        add_factors(b, i);
     }
     for (int32_t i = 0; b->c.bad_tensor && i < b->n; i++) {
         if (strcmp(b->item[i].name, b->c.bad_tensor) == 0) {
@@ -174,6 +217,14 @@ static int32_t unpermuted(int32_t r) {
     return head * HEAD_DIM + at / 2 + at % 2 * (HEAD_DIM / 2);
 }
 
+/* Row of the fused q, k and v: puts the name of the one that it is of into origin. */
+static int32_t qkv_row(char *origin, int32_t row) {
+    char *letter = strstr(origin, "q_proj");
+    int32_t keys = HEADS * HEAD_DIM, values = keys + KV_HEADS * HEAD_DIM;
+    *letter = row < keys ? 'q' : row < values ? 'k' : 'v';
+    return row < keys ? unpermuted(row) : row < values ? unpermuted(row - keys) : row - values;
+}
+
 static void item_row(const item *t, int32_t slice, int32_t row, float *out) {
     char origin[NAME_BYTES + 16];
     bool second = t->is_fused && row >= t->n_row / 2;
@@ -184,6 +235,9 @@ static void item_row(const item *t, int32_t slice, int32_t row, float *out) {
                  mark + 2);
     } else {
         snprintf(origin, sizeof origin, "%s", pattern);
+    }
+    if (t->is_qkv) {
+        row = qkv_row(origin, row);
     }
     make_row(origin, row, t->n_col, t->n_row == 0, out);
 }
@@ -317,13 +371,27 @@ static void pad(FILE *f, int32_t alignment) {
     }
 }
 
-static void put_data(FILE *f, const item *t) {
+static void put_data(FILE *f, const builder *b, const item *t) {
+    for (int32_t s = 0; t->factors_of && s < t->n_col; s++) {
+        float factor = factor_of(t->factors_of, s);
+        put(f, &factor, sizeof factor);
+    }
+    if (t->factors_of) {
+        return;
+    }
+    if (t->origin[0][0] == '\0') {
+        put(f, b->c.divisors, (size_t)t->n_col * sizeof *b->c.divisors);
+        return;
+    }
     float *x = malloc((size_t)t->n_col * sizeof *x);
     uint64_t row_bytes = dtype_row_bytes(t->type, (uint64_t)t->n_col);
     uint8_t *row = malloc((size_t)row_bytes);
     for (int32_t s = 0; s < t->n_slice; s++) {
         for (int32_t r = 0; r < (t->n_row ? t->n_row : 1); r++) {
             item_row(t, s, r, x);
+            for (int32_t c = 0; t->has_factors && c < t->n_col; c++) {
+                x[c] /= factor_of((int32_t)(t - b->item), s);
+            }
             convert(t->type, x, t->n_col, row);
             put(f, row, (size_t)row_bytes);
         }
@@ -343,10 +411,14 @@ const char *tiny_gguf_make(const char *name, const tiny_gguf *shape) {
     put_u64(f, KEYS);
     put_keys(f, &b->c);
     put_directory(f, b);
-    for (int32_t i = 0; i < b->n; i++) {
+    pad(f, b->c.alignment);
+    const item *last = &b->item[b->n - 1];
+    off_t end = ftell(f) + (off_t)(last->offset + item_bytes(last));
+    for (int32_t i = 0; !shape->sparse && i < b->n; i++) {
         pad(f, b->c.alignment);
-        put_data(f, &b->item[i]);
+        put_data(f, b, &b->item[i]);
     }
+    CHECK(fflush(f) == 0 && ftruncate(fileno(f), end) == 0);
     CHECK(fclose(f) == 0);
     free(b);
     return path;
@@ -363,9 +435,9 @@ static void write_config(const tiny_gguf *c, const char *path) {
                      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": %d, "
                      "\"intermediate_size\": %d, \"n_shared_experts\": %d, "
                      "\"first_k_dense_replace\": %d, \"rms_norm_eps\": 1e-6, "
-                     "\"max_position_embeddings\": 256}",
+                     "\"max_position_embeddings\": 256, \"rope_scaling\": %s}",
                      c->d_model, TINY_VOCAB, c->n_layer, HEADS, KV_HEADS, HEAD_DIM, c->n_expert,
-                     c->width, 2 * c->width, c->n_shared, c->n_dense);
+                     c->width, 2 * c->width, c->n_shared, c->n_dense, c->rope ? c->rope : "null");
     test_write_file(path, text, (size_t)n);
 }
 

@@ -23,7 +23,14 @@ typedef struct tiny_gguf {
     int32_t d_model, width; /* 0: 32, 32; K types need 256 */
     int32_t n_layer, n_dense, n_expert; /* 0: 3, 0, 4 */
     int32_t n_shared;
-    int32_t alignment;      /* 0: 32 */
+    int32_t alignment; /* 0: 32 */
+    bool factors;      /* TINY_STACKED: a .scale of each matrix, powers of two by which the
+                               weights are divided: what is computed stays the same */
+    bool fused_qkv;    /* attn_qkv in place of attn_q, attn_k, attn_v */
+    bool sparse;       /* all zeros, written as a hole */
+    const float
+        *divisors;    /* [4], of the rope's frequencies; the folder says them in other words: */
+    const char *rope; /* value of rope_scaling */
     const char *bad_tensor; /* this one is called "blk.0.nosuch.weight" */
 } tiny_gguf;
 

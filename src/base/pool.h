@@ -1,8 +1,9 @@
 /* A pool of compute threads that run one job at a time over numbered tasks.
  *
  * The caller works too: a pool of n threads has n - 1 workers. Workers spin for a short while after
- * a job, since the next one usually follows within microseconds, and then sleep. Which thread runs
- * which task is not fixed, so a task's result must not depend on it.
+ * a job, since the next one usually follows within microseconds, and then sleep. A thread runs
+ * adjacent tasks in order while it has some of its own; but which thread runs which task is not
+ * fixed, so a task's result must not depend on it.
  */
 #ifndef SMOE_BASE_POOL_H
 #define SMOE_BASE_POOL_H
@@ -19,5 +20,8 @@ int32_t pool_threads(const pool *p);
 /* Runs fn(job, 0..n_task-1, thread) and returns when all are done. One caller at a time. Never
  * allocates. */
 void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task);
+/* Something for the calling thread to do now and then between its tasks, at most once in every_ns:
+ * a drive can be kept busy so. NULL: nothing. fn must not run jobs. */
+void pool_set_tick(pool *p, void (*fn)(void *user), void *user, uint64_t every_ns);
 
 #endif

@@ -13,8 +13,9 @@ extern const command command_tokenize;
 extern const command command_logits;
 extern const command command_eval;
 extern const command command_render;
+extern const command command_synth;
+extern const command command_bench;
 extern const command command_trace;
 extern const command command_trace_record; /* run with a trace, for command_trace */
-extern const command command_synth;
 
 #endif

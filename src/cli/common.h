@@ -32,7 +32,10 @@ typedef struct sampling_flags {
 /* Sets what is off in sampling, and the rows' targets. */
 const option *sampling_option_rows(sampling_flags *flags);
 
-/* Opens a model and its session with plan and notices on stderr. Prints the error. */
+/* Opens a model and its session with plan and notices on stderr. */
+int open_model_with(const char *path, model_flags *flags, smoe_model **model,
+                    smoe_session **session, smoe_error *err);
+/* The same, and prints the error; returns 0 or 1. */
 int open_model(const char *path, model_flags *flags, smoe_model **model, smoe_session **session);
 void close_model(smoe_model *model, smoe_session *session);
 /* The model's sampling defaults with the given flags over them; a seed of its own when none. *out

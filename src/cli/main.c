@@ -10,7 +10,7 @@
 static const command *const commands[] = {&command_run,    &command_chat,    &command_sculpt,
                                           &command_verify, &command_inspect, &command_tokenize,
                                           &command_logits, &command_eval,    &command_render,
-                                          &command_synth,  &command_trace};
+                                          &command_synth,  &command_bench,   &command_trace};
 enum { N_COMMAND = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to) {

@@ -66,8 +66,8 @@ static int moe_block(smoe_model *m, int32_t layer, int32_t n_tok, const atomic_b
     streamer_item items[MOE_VIEWS_MAX];
     expert_view views[MOE_VIEWS_MAX];
     int32_t n_needed = moe_route(e, layer, n_tok);
-    tell_routing(m, ffn, n_tok);
     lookahead_judge(m, layer, n_needed);
+    tell_routing(m, ffn, n_tok);
     streamer_demand(m->streamer, ffn->moe_index, e->s.needed, n_needed);
     bet_next_ranks(m, ffn, n_tok);
     lookahead_guess(m, layer, n_tok);

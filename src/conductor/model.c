@@ -6,6 +6,7 @@
 #include "conductor/model.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +40,20 @@ static int open_headers(smoe_model *m, const char *path, smoe_model_options *o, 
     return kernels_select(&m->exec.kernels, o->isa, err);
 }
 
+/* The divisors of a model's frequencies; NULL when it has none. */
+static int find_divisors(const smoe_model *m, const float **out, smoe_error *err) {
+    const weight *w = &m->scout.global[ROLE_ROPE_DIVISORS];
+    *out = w->data;
+    for (int32_t i = 0; w->data && i < w->n_col; i++) {
+        if (!isfinite((*out)[i]) || (*out)[i] <= 0) {
+            return err_set(err, SMOE_ERR_FORMAT, "%s: tensor %s holds %g, which divides nothing",
+                           m->source->path, m->source->global[ROLE_ROPE_DIVISORS].name,
+                           (double)(*out)[i]);
+        }
+    }
+    return SMOE_OK;
+}
+
 static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *err) {
     const spec *s = &m->source->spec;
     scratch_config c = {.spec = s,
@@ -46,7 +61,9 @@ static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *
                         .n_thread = m->plan.n_thread,
                         .spec_ranks = o->spec_ranks,
                         .reference = o->precision == SMOE_PRECISION_REFERENCE};
-    int rc = scratch_map(&m->exec.s, &c, err);
+    const float *divisors = NULL;
+    int rc = find_divisors(m, &divisors, err);
+    rc = rc ? rc : scratch_map(&m->exec.s, &c, err);
     if (rc != SMOE_OK) {
         return rc;
     }
@@ -61,7 +78,7 @@ static int take_scratch(smoe_model *m, const smoe_model_options *o, smoe_error *
     float *at = m->inv_freq;
     for (int32_t r = 0; r < s->n_rope; r++) {
         m->exec.inv_freq[r] = at;
-        rope_frequencies(&s->rope[r], at);
+        rope_frequencies(&s->rope[r], s->rope[r].has_divisors ? divisors : NULL, at);
         at += s->rope[r].dim / 2;
     }
     return SMOE_OK;
@@ -88,15 +105,19 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
                          .ops = ops ? ops : ops_for(o->io),
                          .direct = o->direct,
                          .ring_bytes = m->plan.ring_bytes,
-                         .policy =
-                             o->policy == SMOE_POLICY_RECENCY ? POLICY_RECENCY : POLICY_ADAPTIVE,
                          .may_grow = true,
                          .probe = probes ? o->probe : SMOE_PROBE_OFF,
                          .copy_dir = o->vault_on,
                          .n_copy = (int32_t)o->n_vault_on,
+                         .policy =
+                             o->policy == SMOE_POLICY_RECENCY ? POLICY_RECENCY : POLICY_ADAPTIVE,
                          .log = m->log};
     if (o->n_vault_on > LIMIT_EXPERTS) {
         c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
+    }
+    if (!m->scout.is_locked) {
+        log_line(&m->log, SMOE_LOG_PLAN,
+                 "scout not locked in memory (the limit on locked memory, ulimit -l, is lower)");
     }
     rc = streamer_open(&m->streamer, &c, err);
     if (rc == SMOE_OK && o->resident) {
@@ -104,6 +125,14 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
         streamer_reset_stats(m->streamer);
     }
     return rc;
+}
+
+/* While the caller computes, what has landed is taken in and what waits is sent: the drive is never
+ * idle for longer than a task takes. */
+#define TICK_NS 100000u
+
+static void keep_reading(void *user) {
+    streamer_poll(user);
 }
 
 static void set_exec(smoe_model *m, const smoe_model_options *o) {
@@ -116,6 +145,7 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->spec_ranks = o->spec_ranks;
     m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
     lookahead_init(&m->ahead, o->lookahead);
+    pool_set_tick(m->pool, keep_reading, m->streamer, TICK_NS);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
@@ -164,8 +194,8 @@ void smoe_model_close(smoe_model *m) {
     if (m->learns) {
         learn_save(m);
     }
-    (void)trace_writer_close(m->trace, NULL);
     pressure_close(&m->pressure);
+    (void)trace_writer_close(m->trace, NULL);
     streamer_close(m->streamer);
     scratch_unmap(&m->exec.s);
     pool_close(m->pool);
@@ -231,6 +261,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .peak_process_bytes = machine_peak_bytes(),
                         .ceiling_bytes = m->plan.ceiling_bytes,
                         .ring_bytes = streamer_ring_bytes(m->streamer),
+                        .ring_used_bytes = streamer_used_bytes(m->streamer),
                         .n_resize = m->n_resize,
                         .probed_bytes_per_s = s.probed_bytes_per_s,
                         .n_drive = s.n_drive,
@@ -251,4 +282,27 @@ void smoe_model_stats_reset(smoe_model *m) {
     m->decode_drive_bytes = 0;
     m->ahead.guessed = m->ahead.right = m->ahead.named = m->ahead.n_switch = 0;
     m->n_resize = 0;
+}
+
+void smoe_model_experts(const smoe_model *m, uint8_t *place, uint32_t *uses) {
+    _Static_assert((int)SMOE_PLACE_DRIVE == (int)STREAMER_ABSENT, "places agree");
+    _Static_assert((int)SMOE_PLACE_READING == (int)STREAMER_READING, "places agree");
+    _Static_assert((int)SMOE_PLACE_RING == (int)STREAMER_RESIDENT, "places agree");
+    int32_t n_expert = m->info.n_expert;
+    for (int32_t l = 0; l < m->info.n_moe_layer; l++) {
+        for (int32_t e = 0; e < n_expert; e++) {
+            size_t at = (size_t)l * (size_t)n_expert + (size_t)e;
+            uint32_t n_use = 0;
+            /* rows are as long as the longest layer's; n_expert is the first's */
+            streamer_place where = e < m->source->n_expert_row
+                                       ? streamer_expert(m->streamer, l, e, &n_use)
+                                       : STREAMER_ABSENT;
+            if (place) {
+                place[at] = (uint8_t)where;
+            }
+            if (uses) {
+                uses[at] = n_use;
+            }
+        }
+    }
 }

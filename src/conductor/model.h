@@ -25,12 +25,12 @@ struct smoe_model {
     log_sink log;
     bool learns;         /* what is learned is kept at the close */
     uint64_t routing_id; /* once learns */
-    trace_writer *trace; /* NULL: nothing is recorded */
     lookahead ahead;
     pressure pressure;
-    uint64_t n_resize; /* times the ring changed its size */
-    bool is_resident;  /* the ring has room for every expert */
-    bool session_open; /* the plan has room for one */
+    trace_writer *trace; /* NULL: nothing is recorded */
+    uint64_t n_resize;   /* times the ring changed its size */
+    bool is_resident;    /* the ring has room for every expert */
+    bool session_open;   /* the plan has room for one */
     /* counters that are not the streamer's */
     uint64_t prefill_tok, decode_tok;
     uint64_t prefill_ns, decode_ns;

@@ -20,33 +20,47 @@
  * unpacked once: their activations of 2,048 columns, 200 KiB, and sums stay in L2. */
 enum { TILE_TOKENS = 8, CHUNK_TOKENS = 64 };
 
-ALWAYS_INLINE __m512i dot_4(__m512i acc, __m512i codes, const int8_t *q) {
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(four));
-}
-
-/* One unit of sixteen rows against 32 activations. */
-ALWAYS_INLINE __m512 add_unit(enum rows_kind kind, const __m512i code[UNIT_DWORDS],
-                              const rows_tile *w, size_t u, const act_q8 *x, __m512 acc) {
+/* What the integer sums of a unit add to acc. */
+ALWAYS_INLINE __m512 add_dots(enum rows_kind kind, const __m512i *dot, const rows_tile *w, size_t u,
+                              const act_q8 *x, __m512 acc) {
     const __m512 d = _mm512_set1_ps(x->d);
     if (rows_runs_of_16(kind)) {
-        __m512i first = _mm512_set1_epi32(x->fix[0]), second = _mm512_set1_epi32(x->fix[1]);
-        for (int k = 0; k < 4; k++) {
-            first = dot_4(first, code[k], x->q + 4 * k);
-            second = dot_4(second, code[4 + k], x->q + 16 + 4 * k);
-        }
-        __m512 sum = _mm512_mul_ps(_mm512_cvtepi32_ps(first), w->scale[2 * u]);
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(second), w->scale[2 * u + 1], sum);
+        __m512 sum = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[0]), w->scale[2 * u]);
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[1]), w->scale[2 * u + 1], sum);
         return _mm512_fmadd_ps(sum, d, acc);
     }
-    __m512i dot =
-        rows_has_min(kind) ? _mm512_setzero_si512() : _mm512_set1_epi32(x->fix[0] + x->fix[1]);
-    for (int k = 0; k < UNIT_DWORDS; k++) {
-        dot = dot_4(dot, code[k], x->q + 4 * k);
-    }
-    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(w->scale[u], d), acc);
+    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[0]), _mm512_mul_ps(w->scale[u], d), acc);
     return rows_has_min(kind) ? _mm512_fmadd_ps(w->min[u], _mm512_set1_ps(x->d_sum), acc) : acc;
+}
+
+/* What the sums of a unit start from: dot[1] only with runs of 16. */
+ALWAYS_INLINE void start_dots(enum rows_kind kind, const act_q8 *x, __m512i *dot) {
+    if (rows_has_min(kind)) {
+        dot[0] = _mm512_setzero_si512();
+    } else if (rows_runs_of_16(kind)) {
+        dot[0] = _mm512_set1_epi32(x->fix[0]);
+        dot[1] = _mm512_set1_epi32(x->fix[1]);
+    } else {
+        dot[0] = _mm512_set1_epi32(x->fix[0] + x->fix[1]);
+    }
+}
+
+/* One unit of sixteen rows against 32 activations: in two chains, which wait less. */
+ALWAYS_INLINE __m512 add_unit(enum rows_kind kind, const __m512i code[UNIT_DWORDS],
+                              const rows_tile *w, size_t u, const act_q8 *x, __m512 acc) {
+    __m512i dot[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    if (!rows_has_min(kind)) {
+        dot[0] = _mm512_set1_epi32(x->fix[0]);
+        dot[1] = _mm512_set1_epi32(x->fix[1]);
+    }
+    for (int k = 0; k < 4; k++) {
+        dot[0] = dot_4(dot[0], code[k], x->q + 4 * k);
+        dot[1] = dot_4(dot[1], code[4 + k], x->q + 16 + 4 * k);
+    }
+    if (!rows_runs_of_16(kind)) {
+        dot[0] = _mm512_add_epi32(dot[0], dot[1]);
+    }
+    return add_dots(kind, dot, w, u, x, acc);
 }
 
 /* A tile against n_tok tokens, a constant where this is inlined, whose sums are at acc. */
@@ -67,6 +81,38 @@ ALWAYS_INLINE void add_tile(enum rows_kind kind, int n_tok, const rows_tile *w, 
     }
     for (int t = 0; t < n_tok; t++) {
         acc[t] = sum[t];
+    }
+}
+
+/* One token: the codes never leave the registers. */
+ALWAYS_INLINE __m512 add_single(enum rows_kind kind, rows_at *at, size_t n_unit, const act_q8 *x,
+                                rows_tile *tile, __m512 acc) {
+    rows_sink to = {.tile = tile, .single = kind != ROWS_q2, .x = x};
+    if (!rows_units_share(kind)) {
+        unpack_shared(kind, at, n_unit, &to);
+        for (size_t u = 0; u < n_unit; u++) {
+            __m512i code[UNIT_DWORDS];
+            unpack_unit(kind, at, u, &tile->scale[u], code);
+            acc = add_unit(kind, code, tile, u, x + u, acc);
+        }
+        return acc;
+    }
+    const int per_unit = rows_runs_of_16(kind) ? 2 : 1;
+    for (int u = 0; u < TILE_UNITS; u++) {
+        start_dots(kind, x + u, to.dot + per_unit * u);
+    }
+    unpack_shared(kind, at, n_unit, &to);
+    for (int u = 0; u < TILE_UNITS; u++) {
+        acc = add_dots(kind, to.dot + per_unit * u, tile, (size_t)u, x + u, acc);
+    }
+    return acc;
+}
+
+ALWAYS_INLINE void unpack_tile(enum rows_kind kind, rows_at *at, size_t n_unit, rows_tile *tile) {
+    rows_sink to = {.tile = tile};
+    unpack_shared(kind, at, n_unit, &to);
+    for (size_t u = 0; !rows_units_share(kind) && u < n_unit; u++) {
+        unpack_unit(kind, at, u, &tile->scale[u], tile->code[u]);
     }
 }
 
@@ -107,8 +153,12 @@ ALWAYS_INLINE void rows_16(enum rows_kind kind, float *y, size_t y_stride, rows_
         size_t n = n_unit < TILE_UNITS ? n_unit : TILE_UNITS;
         at.ahead = ahead;
         ahead += ROW_LANES * tile_bytes;
-        unpack_rows(kind, &at, n, &tile);
-        add_tokens(kind, &tile, n, x, x_stride, n_tok, acc);
+        if (n_tok == 1 && (n == TILE_UNITS || !rows_units_share(kind)) && kind != ROWS_q2) {
+            acc[0] = add_single(kind, &at, n, x, &tile, acc[0]);
+        } else {
+            unpack_tile(kind, &at, n, &tile);
+            add_tokens(kind, &tile, n, x, x_stride, n_tok, acc);
+        }
         for (int i = 0; i < 4; i++) {
             at.quarter[i] += tile_bytes;
         }

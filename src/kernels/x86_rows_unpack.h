@@ -10,6 +10,7 @@
 #define SMOE_KERNELS_X86_ROWS_UNPACK_H
 
 #include "formats/ggml_blocks.h"
+#include "kernels/kernels.h"
 #include "kernels/x86_vector.h"
 
 enum rows_kind {
@@ -35,6 +36,15 @@ typedef struct rows_tile {
     __m512 scale[2 * TILE_UNITS];
     __m512 min[TILE_UNITS];
 } rows_tile;
+
+/* Where unpacked codes go: into a tile, or straight into products with one token. Then dot[u], or
+ * with runs of 16 dot[2 u] and dot[2 u + 1], collects the products of unit u. */
+typedef struct rows_sink {
+    rows_tile *tile;
+    bool single;
+    const act_q8 *x; /* of single */
+    __m512i dot[2 * TILE_UNITS];
+} rows_sink;
 
 /* Where sixteen rows begin: quarters of four rows, `stride` bytes from row to row. */
 typedef struct rows_at {
@@ -91,6 +101,22 @@ ALWAYS_INLINE bool rows_runs_of_16(enum rows_kind kind) {
     return kind == ROWS_q2 || kind == ROWS_q6_k;
 }
 
+/* acc + codes * q[0..3], lane by lane. */
+ALWAYS_INLINE __m512i dot_4(__m512i acc, __m512i codes, const int8_t *q) {
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(four));
+}
+
+ALWAYS_INLINE void put_code(enum rows_kind kind, rows_sink *to, size_t u, size_t k, __m512i code) {
+    if (to->single) {
+        size_t i = rows_runs_of_16(kind) ? 2 * u + k / 4 : u;
+        to->dot[i] = dot_4(to->dot[i], code, to->x[u].q + 4 * k);
+    } else {
+        to->tile->code[u][k] = code;
+    }
+}
+
 /* ---- transposition */
 
 /* Row i, i + 4, i + 8 and i + 12 of the 16 bytes at offset. */
@@ -102,8 +128,15 @@ ALWAYS_INLINE __m512i every_fourth(rows_at *at, size_t i, size_t offset) {
     return _mm512_mask_broadcast_i32x4(v, 0xf000, load_128(at->quarter[3] + skip));
 }
 
-/* out[k]: dword k of the 16 bytes at offset, of each row in order. */
-ALWAYS_INLINE void rows_head(rows_at *at, size_t offset, __m512i out[4]) {
+/* out[k]: dword k of the 16 bytes at offset, of each row in order. Brings n_line cache lines of what
+ * is multiplied next, since rows of 1 to 4 KiB end before the hardware has found its stride. All
+ * calls of a tile together must bring as much as it has: a few lines left out cost half of the rate.
+ * Prefetches that come in bursts, or into L1, wait for one another. */
+ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, __m512i out[4]) {
+    for (int i = 0; i < n_line; i++) {
+        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T1);
+    }
+    at->ahead += 64 * n_line;
     __m512i a = every_fourth(at, 0, offset), b = every_fourth(at, 1, offset);
     __m512i c = every_fourth(at, 2, offset), d = every_fourth(at, 3, offset);
     __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
@@ -115,15 +148,8 @@ ALWAYS_INLINE void rows_head(rows_at *at, size_t offset, __m512i out[4]) {
     out[3] = _mm512_unpackhi_epi64(ab, cd);
 }
 
-/* The same, and brings what is multiplied next a step nearer: rows of 1 to 4 KiB end before the
- * hardware has found its stride. Prefetches that come in bursts, or into L1, wait for one another
- * and cost a third of the rate. */
 ALWAYS_INLINE void rows_dwords(rows_at *at, size_t offset, __m512i out[4]) {
-    for (int i = 0; i < 4; i++) {
-        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T1);
-    }
-    at->ahead += 4 * 64;
-    rows_head(at, offset, out);
+    rows_dwords_and(at, offset, 4, out);
 }
 
 /* ---- pieces of dwords */
@@ -192,31 +218,32 @@ ALWAYS_INLINE __m512 e8m0_scale(__m512i e) {
     return _mm512_castsi512_ps(bits);
 }
 
-ALWAYS_INLINE void unpack_small(enum rows_kind kind, rows_at *at, size_t u, rows_tile *out) {
+ALWAYS_INLINE void unpack_small(enum rows_kind kind, rows_at *at, size_t u, __m512 *scale,
+                                __m512i code[UNIT_DWORDS]) {
     size_t offset = u * rows_block_bytes(kind);
     __m512i head[4];
-    rows_head(at, offset, head); /* of which only the first is used */
+    rows_dwords_and(at, offset, 1, head); /* of which only the first is used */
     switch (kind) {
     case ROWS_q8:
-        out->scale[u] = low_f16(head[0]);
-        rows_dwords(at, offset + 2, out->code[u]);
-        rows_dwords(at, offset + 18, out->code[u] + 4);
+        *scale = low_f16(head[0]);
+        rows_dwords(at, offset + 2, code);
+        rows_dwords(at, offset + 18, code + 4);
         for (int k = 0; k < UNIT_DWORDS; k++) {
-            out->code[u][k] = _mm512_xor_si512(out->code[u][k], bytes_of(-128));
+            code[k] = _mm512_xor_si512(code[k], bytes_of(-128));
         }
         break;
     case ROWS_mxfp4:
-        out->scale[u] = e8m0_scale(head[0]);
-        unit_of_nibbles(at, offset + 1, true, codebook_512(FP4_VALUES), out->code[u]);
+        *scale = e8m0_scale(head[0]);
+        unit_of_nibbles(at, offset + 1, true, codebook_512(FP4_VALUES), code);
         break;
     case ROWS_q4_0:
-        out->scale[u] = low_f16(head[0]);
-        unit_of_nibbles(at, offset + 2, false, bytes_of(128 - 8), out->code[u]);
+        *scale = low_f16(head[0]);
+        unit_of_nibbles(at, offset + 2, false, bytes_of(128 - 8), code);
         break;
     default: /* ROWS_q4, ROWS_iq4_nl */
-        out->scale[u] = low_f16(head[0]);
+        *scale = low_f16(head[0]);
         unit_of_nibbles(at, offset + 2, true,
-                        codebook_512(kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES), out->code[u]);
+                        codebook_512(kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES), code);
         break;
     }
 }
@@ -224,7 +251,7 @@ ALWAYS_INLINE void unpack_small(enum rows_kind kind, rows_at *at, size_t u, rows
 /* Units 2 i and 2 i + 1: a block of Q2. */
 ALWAYS_INLINE void unpack_q2(rows_at *at, size_t i, rows_tile *out) {
     __m512i head[4], q[4], table = codebook_512(Q2_CODEBOOK[0]);
-    rows_head(at, i * sizeof(block_q2), head);
+    rows_dwords_and(at, i * sizeof(block_q2), 2, head);
     rows_dwords(at, i * sizeof(block_q2) + 5, q);
     __m512 d = low_f16(head[0]);
     __m512i meta = _mm512_or_si512(_mm512_srli_epi32(head[0], 16), _mm512_slli_epi32(head[1], 16));
@@ -265,40 +292,64 @@ ALWAYS_INLINE void unpack_k_scales(const __m512i head[4], rows_tile *out) {
     }
 }
 
-ALWAYS_INLINE void unpack_q4_k(rows_at *at, rows_tile *out) {
+/* Bytes 16 i .. 16 i + 15 of q: half of two units. */
+ALWAYS_INLINE void q4_k_codes(rows_at *at, size_t i, rows_sink *to) {
     __m512i q[4];
-    rows_head(at, 0, q);
-    unpack_k_scales(q, out);
-    for (size_t i = 0; i < 8; i++) { /* 16 bytes of q: half of two units */
-        rows_dwords(at, offsetof(block_q4_k, q) + 16 * i, q);
-        for (size_t k = 0; k < 4; k++) {
-            out->code[i / 2 * 2][i % 2 * 4 + k] = low_nibbles_512(q[k]);
-            out->code[i / 2 * 2 + 1][i % 2 * 4 + k] = high_nibbles_512(q[k]);
-        }
+    rows_dwords(at, offsetof(block_q4_k, q) + 16 * i, q);
+    for (size_t k = 0; k < 4; k++) {
+        put_code(ROWS_q4_k, to, i / 2 * 2, i % 2 * 4 + k, low_nibbles_512(q[k]));
+        put_code(ROWS_q4_k, to, i / 2 * 2 + 1, i % 2 * 4 + k, high_nibbles_512(q[k]));
     }
 }
 
-ALWAYS_INLINE void unpack_q5_k(rows_at *at, rows_tile *out) {
-    __m512i q[4], high[4];
-    rows_head(at, 0, q);
-    unpack_k_scales(q, out);
-    for (size_t half = 0; half < 2; half++) { /* of every unit */
-        rows_dwords(at, offsetof(block_q5_k, qh) + 16 * half, high);
-        for (size_t i = 0; i < 4; i++) {
-            rows_dwords(at, offsetof(block_q5_k, q) + 32 * i + 16 * half, q);
-            for (size_t k = 0; k < 4; k++) {
-                unsigned j = 2 * (unsigned)i;
-                __m512i first =
-                    j < 4 ? _mm512_slli_epi32(high[k], 4 - j) : _mm512_srli_epi32(high[k], j - 4);
-                __m512i second =
-                    j < 3 ? _mm512_slli_epi32(high[k], 3 - j) : _mm512_srli_epi32(high[k], j - 3);
-                first = select_bits(bytes_of(15), q[k], first);
-                second = select_bits(bytes_of(15), _mm512_srli_epi32(q[k], 4), second);
-                out->code[j][4 * half + k] = _mm512_and_si512(first, bytes_of(31));
-                out->code[j + 1][4 * half + k] = _mm512_and_si512(second, bytes_of(31));
-            }
-        }
+/* Steps are written out where loops might be left as they are: only with constant indices do the
+ * sums of a sink stay in registers. */
+ALWAYS_INLINE void unpack_q4_k(rows_at *at, rows_sink *to) {
+    __m512i head[4];
+    rows_dwords(at, 0, head);
+    unpack_k_scales(head, to->tile);
+    q4_k_codes(at, 0, to);
+    q4_k_codes(at, 1, to);
+    q4_k_codes(at, 2, to);
+    q4_k_codes(at, 3, to);
+    q4_k_codes(at, 4, to);
+    q4_k_codes(at, 5, to);
+    q4_k_codes(at, 6, to);
+    q4_k_codes(at, 7, to);
+}
+
+/* Half `half` of units j and j + 1, whose fifth bits are in high. */
+ALWAYS_INLINE void q5_k_codes(rows_at *at, size_t half, unsigned j, const __m512i high[4],
+                              rows_sink *to) {
+    __m512i q[4];
+    rows_dwords(at, offsetof(block_q5_k, q) + 16 * j + 16 * half, q);
+    for (size_t k = 0; k < 4; k++) {
+        __m512i first =
+            j < 4 ? _mm512_slli_epi32(high[k], 4 - j) : _mm512_srli_epi32(high[k], j - 4);
+        __m512i second =
+            j < 3 ? _mm512_slli_epi32(high[k], 3 - j) : _mm512_srli_epi32(high[k], j - 3);
+        first = select_bits(bytes_of(15), q[k], first);
+        second = select_bits(bytes_of(15), _mm512_srli_epi32(q[k], 4), second);
+        put_code(ROWS_q5_k, to, j, 4 * half + k, _mm512_and_si512(first, bytes_of(31)));
+        put_code(ROWS_q5_k, to, j + 1, 4 * half + k, _mm512_and_si512(second, bytes_of(31)));
     }
+}
+
+ALWAYS_INLINE void q5_k_half(rows_at *at, size_t half, rows_sink *to) {
+    __m512i high[4];
+    rows_dwords(at, offsetof(block_q5_k, qh) + 16 * half, high);
+    q5_k_codes(at, half, 0, high, to);
+    q5_k_codes(at, half, 2, high, to);
+    q5_k_codes(at, half, 4, high, to);
+    q5_k_codes(at, half, 6, high, to);
+}
+
+ALWAYS_INLINE void unpack_q5_k(rows_at *at, rows_sink *to) {
+    __m512i head[4];
+    rows_dwords(at, 0, head);
+    unpack_k_scales(head, to->tile);
+    q5_k_half(at, 0, to);
+    q5_k_half(at, 1, to);
 }
 
 /* Four bits of q and two of high: a code with 128 added. */
@@ -307,37 +358,43 @@ ALWAYS_INLINE __m512i q6_code(__m512i low, __m512i high) {
     return _mm512_add_epi8(q, bytes_of(128 - 32));
 }
 
-/* Weights 128 half and on. */
-ALWAYS_INLINE void unpack_q6_k_half(rows_at *at, size_t half, rows_tile *out) {
-    for (size_t i = 0; i < 2; i++) { /* half of every unit */
-        __m512i high[4], q[4];
-        rows_dwords(at, offsetof(block_q6_k, qh) + 32 * half + 16 * i, high);
-        for (size_t j = 0; j < 2; j++) {
-            rows_dwords(at, 64 * half + 32 * j + 16 * i, q);
-            for (size_t k = 0; k < 4; k++) {
-                __m512i top = j ? _mm512_srli_epi32(high[k], 2) : high[k];
-                out->code[4 * half + j][4 * i + k] = q6_code(q[k], _mm512_slli_epi32(top, 4));
-                out->code[4 * half + 2 + j][4 * i + k] = q6_code(_mm512_srli_epi32(q[k], 4), top);
-            }
-        }
+/* Half i of units 4 half + j and 4 half + 2 + j, whose upper bits are in high. */
+ALWAYS_INLINE void q6_k_codes(rows_at *at, size_t half, size_t i, size_t j, const __m512i high[4],
+                              rows_sink *to) {
+    __m512i q[4];
+    rows_dwords(at, 64 * half + 32 * j + 16 * i, q);
+    for (size_t k = 0; k < 4; k++) {
+        __m512i top = j ? _mm512_srli_epi32(high[k], 2) : high[k];
+        put_code(ROWS_q6_k, to, 4 * half + j, 4 * i + k, q6_code(q[k], _mm512_slli_epi32(top, 4)));
+        put_code(ROWS_q6_k, to, 4 * half + 2 + j, 4 * i + k,
+                 q6_code(_mm512_srli_epi32(q[k], 4), top));
     }
 }
 
-ALWAYS_INLINE void unpack_q6_k(rows_at *at, rows_tile *out) {
+ALWAYS_INLINE void q6_k_quarter(rows_at *at, size_t half, size_t i, rows_sink *to) {
+    __m512i high[4];
+    rows_dwords(at, offsetof(block_q6_k, qh) + 32 * half + 16 * i, high);
+    q6_k_codes(at, half, i, 0, high, to);
+    q6_k_codes(at, half, i, 1, high, to);
+}
+
+ALWAYS_INLINE void unpack_q6_k(rows_at *at, rows_sink *to) {
     __m512i s[4], last[4];
     rows_dwords(at, offsetof(block_q6_k, scale), s);
-    rows_head(at, offsetof(block_q6_k, d) - 14, last);
+    rows_dwords_and(at, offsetof(block_q6_k, d) - 14, 1, last);
     __m512 d = high_f16(last[3]);
     for (unsigned i = 0; i < 2 * TILE_UNITS; i++) {
-        out->scale[i] = _mm512_mul_ps(signed_byte_as_float(s[i / 4], i % 4), d);
+        to->tile->scale[i] = _mm512_mul_ps(signed_byte_as_float(s[i / 4], i % 4), d);
     }
-    unpack_q6_k_half(at, 0, out);
-    unpack_q6_k_half(at, 1, out);
+    q6_k_quarter(at, 0, 0, to);
+    q6_k_quarter(at, 0, 1, to);
+    q6_k_quarter(at, 1, 0, to);
+    q6_k_quarter(at, 1, 1, to);
 }
 
-ALWAYS_INLINE void unpack_iq4_xs(rows_at *at, rows_tile *out) {
+ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_tile *out) {
     __m512i head[4];
-    rows_head(at, 0, head);
+    rows_dwords(at, 0, head);
     __m512 d = low_f16(head[0]);
     for (unsigned u = 0; u < TILE_UNITS; u++) {
         __m512i low = _mm512_and_si512(_mm512_srli_epi32(head[1], 4 * u), _mm512_set1_epi32(15));
@@ -345,37 +402,48 @@ ALWAYS_INLINE void unpack_iq4_xs(rows_at *at, rows_tile *out) {
         high = _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(3)), 4);
         __m512i s = _mm512_sub_epi32(_mm512_or_si512(low, high), _mm512_set1_epi32(32));
         out->scale[u] = _mm512_mul_ps(_mm512_cvtepi32_ps(s), d);
-        unit_of_nibbles(at, offsetof(block_iq4_xs, q) + 16 * u, true, codebook_512(IQ4_VALUES),
-                        out->code[u]);
     }
 }
 
-/* The first n_unit units from where the rows are, n_unit at most TILE_UNITS; of types with blocks
- * of 256 all of them. */
-ALWAYS_INLINE void unpack_rows(enum rows_kind kind, rows_at *at, size_t n_unit, rows_tile *out) {
+/* Whether the units of a tile share what is unpacked; else each is unpacked alone. */
+ALWAYS_INLINE bool rows_units_share(enum rows_kind kind) {
+    return kind == ROWS_q4_k || kind == ROWS_q5_k || kind == ROWS_q6_k || kind == ROWS_q2;
+}
+
+/* Scales and minima, and the codes of the first n_unit units of kinds whose units share; n_unit is
+ * at most TILE_UNITS. */
+ALWAYS_INLINE void unpack_shared(enum rows_kind kind, rows_at *at, size_t n_unit, rows_sink *to) {
     switch (kind) {
     case ROWS_q4_k:
-        unpack_q4_k(at, out);
+        unpack_q4_k(at, to);
         break;
     case ROWS_q5_k:
-        unpack_q5_k(at, out);
+        unpack_q5_k(at, to);
         break;
     case ROWS_q6_k:
-        unpack_q6_k(at, out);
-        break;
-    case ROWS_iq4_xs:
-        unpack_iq4_xs(at, out);
+        unpack_q6_k(at, to);
         break;
     case ROWS_q2:
         for (size_t i = 0; 2 * i < n_unit; i++) {
-            unpack_q2(at, i, out);
+            unpack_q2(at, i, to->tile);
         }
+        break;
+    case ROWS_iq4_xs:
+        iq4_xs_scales(at, to->tile);
         break;
     default:
-        for (size_t u = 0; u < n_unit; u++) {
-            unpack_small(kind, at, u, out);
-        }
         break;
+    }
+}
+
+/* Codes of unit u, of kinds whose units do not share, and its scale where the block has but one. */
+ALWAYS_INLINE void unpack_unit(enum rows_kind kind, rows_at *at, size_t u, __m512 *scale,
+                               __m512i code[UNIT_DWORDS]) {
+    if (kind == ROWS_iq4_xs) {
+        unit_of_nibbles(at, offsetof(block_iq4_xs, q) + 16 * u, true, codebook_512(IQ4_VALUES),
+                        code);
+    } else {
+        unpack_small(kind, at, u, scale, code);
     }
 }
 

@@ -62,11 +62,11 @@ typedef struct scratch {
     float *out;      /* [max(max_tok, max_slot)][d_model]: block or expert outputs */
     float *rope_cos; /* [n_rope][max_tok][rope dim / 2] */
     float *rope_sin;
-    float *score;           /* [n_thread][ATTN_TILE_TOK]: one tile of attention scores */
-    float *router;          /* [max_tok][n_expert] */
-    float *weight;          /* [max_tok][n_expert_used] */
-    int32_t *choice;        /* [max_tok][ranks]: expert ids by rank; ranks = used + spec_ranks */
-    int32_t *slot;          /* [max_tok][n_expert_used]: where that pair went */
+    float *score;    /* [n_thread][ATTN_QUERIES][ATTN_TILE_TOK]: a tile of attention scores */
+    float *router;   /* [max_tok][n_expert] */
+    float *weight;   /* [max_tok][n_expert_used] */
+    int32_t *choice; /* [max_tok][ranks]: expert ids by rank; ranks = used + spec_ranks */
+    int32_t *slot;   /* [max_tok][n_expert_used]: where that pair went */
     int32_t *token_of_slot; /* [max_slot] */
     int32_t *first_slot;    /* [n_expert + 1] */
     int32_t *needed;        /* [n_expert]: distinct experts of the layer */
@@ -93,7 +93,7 @@ typedef struct exec {
 } exec;
 
 /* One matrix product of a set that is scheduled as one job over the threads:
- * y[t][r] = w[r] . x[t], or y[t][r] += that times scale when add is set. */
+ * y[t][r] = w[r] . x[t]. */
 typedef struct linear_job {
     const void *w;
     dtype type;
@@ -105,6 +105,7 @@ typedef struct linear_job {
     float *y;
     size_t y_stride;
     int32_t n_tok;
+    const float *factor; /* multiplies the results; NULL: none */
 } linear_job;
 
 /* Whether products with this type take int8 activations here. */
@@ -114,6 +115,15 @@ void rows_quantize(const exec *e, const rows *x, int32_t n, int32_t n_col);
 /* Runs all jobs; their outputs must not overlap. Rows of x must be quantised where the type wants
  * it. */
 void linear_run(const exec *e, const linear_job *jobs, int32_t n_job);
+/* Rows that the widest kernels compute side by side: tasks are multiples of it. */
+#define LINEAR_ROW_GROUP 16
+/* Rows [row, row + n_row) of a job, in this thread. */
+void linear_rows(const exec *e, const linear_job *job, int32_t row, int32_t n_row);
+/* Brings the first rows from `row` on nearer. Kernels do so only for what lies behind their own. */
+void linear_prefetch(const linear_job *job, int32_t row);
+/* How many rows make a task, a multiple of `multiple`, of n_row in all, whose weights times tokens
+ * are work_bytes. */
+int32_t linear_rows_a_task(const exec *e, int64_t n_row, uint64_t work_bytes, int32_t multiple);
 /* A job over a resident matrix. */
 linear_job linear_of(const weight *w, const rows *x, float *y, size_t y_stride, int32_t n_tok);
 

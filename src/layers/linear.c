@@ -2,10 +2,13 @@
  * kernel call, in the order the kernels fix, so the split never shows in the result. */
 #include "layers/exec.h"
 
-/* Below this many weight bytes a task costs less than handing it out. */
-#define TASK_MIN_BYTES   16384u
-#define TASKS_PER_THREAD 4
-#define LINEAR_JOBS_MAX  4096
+/* Below this many weight bytes, times tokens, a task costs less than handing it out, and what its
+ * first rows wait for memory shows. */
+#define TASK_MIN_BYTES   65536u
+#define TASKS_PER_THREAD 8
+
+/* At most so much is prefetched in one go: it should still be in L2 when its turn comes. */
+#define PREFETCH_MAX_BYTES 32768u
 
 typedef struct linear_run_state {
     const exec *exec;
@@ -22,6 +25,46 @@ static int32_t tasks_of(const linear_job *j, int32_t rows_per_task) {
     return (j->n_row + rows_per_task - 1) / rows_per_task;
 }
 
+static void multiply(float *y, size_t y_stride, float factor, int32_t n_row, int32_t n_tok) {
+    for (int32_t t = 0; t < n_tok; t++, y += y_stride) {
+        for (int32_t r = 0; r < n_row; r++) {
+            y[r] *= factor;
+        }
+    }
+}
+
+void linear_rows(const exec *e, const linear_job *j, int32_t row, int32_t n_row) {
+    const char *w = (const char *)j->w + (size_t)row * j->row_bytes;
+    const rows *x = j->x;
+    if (exec_wants_q8(e, j->type)) {
+        e->kernels->mm_q8[j->type](j->y + row, j->y_stride, w, j->row_bytes, n_row, j->n_col,
+                                   x->q + (size_t)j->x_row * x->q_stride, x->q_stride, j->n_tok);
+    } else {
+        e->kernels->mm_f32[j->type](j->y + row, j->y_stride, w, j->row_bytes, n_row, j->n_col,
+                                    x->f + (size_t)j->x_row * x->f_stride, x->f_stride, j->n_tok);
+    }
+    if (j->factor) {
+        multiply(j->y + row, j->y_stride, *j->factor, n_row, j->n_tok);
+    }
+}
+
+void linear_prefetch(const linear_job *j, int32_t row) {
+    const int32_t left = j->n_row - row;
+    const char *w = (const char *)j->w + (size_t)row * j->row_bytes;
+    size_t bytes = (size_t)(left < LINEAR_ROW_GROUP ? left : LINEAR_ROW_GROUP) * j->row_bytes;
+    for (size_t i = 0; i < bytes && i < PREFETCH_MAX_BYTES; i += 64) {
+        __builtin_prefetch(w + i, 0, 2);
+    }
+}
+
+int32_t linear_rows_a_task(const exec *e, int64_t n_row, uint64_t work_bytes, int32_t multiple) {
+    int64_t n_task = (int64_t)pool_threads(e->pool) * TASKS_PER_THREAD;
+    int64_t most = (int64_t)(work_bytes / TASK_MIN_BYTES) + 1;
+    n_task = n_task < most ? n_task : most;
+    int64_t per_task = (n_row + n_task - 1) / n_task;
+    return (int32_t)((per_task + multiple - 1) / multiple * multiple);
+}
+
 static void linear_task(void *job, int32_t task, int32_t thread) {
     const linear_run_state *run = job;
     (void)thread;
@@ -33,17 +76,7 @@ static void linear_task(void *job, int32_t task, int32_t thread) {
     }
     int32_t row = task * run->rows_per_task;
     int32_t n_row = j->n_row - row < run->rows_per_task ? j->n_row - row : run->rows_per_task;
-    const char *w = (const char *)j->w + (size_t)row * j->row_bytes;
-    const rows *x = j->x;
-    if (exec_wants_q8(run->exec, j->type)) {
-        run->exec->kernels->mm_q8[j->type](j->y + row, j->y_stride, w, j->row_bytes, n_row,
-                                           j->n_col, x->q + (size_t)j->x_row * x->q_stride,
-                                           x->q_stride, j->n_tok);
-    } else {
-        run->exec->kernels->mm_f32[j->type](j->y + row, j->y_stride, w, j->row_bytes, n_row,
-                                            j->n_col, x->f + (size_t)j->x_row * x->f_stride,
-                                            x->f_stride, j->n_tok);
-    }
+    linear_rows(run->exec, j, row, n_row);
 }
 
 void linear_run(const exec *e, const linear_job *jobs, int32_t n_job) {
@@ -56,12 +89,8 @@ void linear_run(const exec *e, const linear_job *jobs, int32_t n_job) {
     if (n_row == 0) {
         return;
     }
-    int64_t n_task = (int64_t)pool_threads(e->pool) * TASKS_PER_THREAD;
-    int64_t most = (int64_t)(work_bytes / TASK_MIN_BYTES) + 1;
-    n_task = n_task < most ? n_task : most;
-    int64_t per_task = (n_row + n_task - 1) / n_task;
-    per_task = (per_task + 7) / 8 * 8; /* whole register blocks of the kernels */
-    linear_run_state run = {e, jobs, n_job, (int32_t)per_task};
+    linear_run_state run = {e, jobs, n_job,
+                            linear_rows_a_task(e, n_row, work_bytes, LINEAR_ROW_GROUP)};
     int32_t total = 0;
     for (int32_t i = 0; i < n_job; i++) {
         total += tasks_of(&jobs[i], run.rows_per_task);
@@ -78,7 +107,8 @@ linear_job linear_of(const weight *w, const rows *x, float *y, size_t y_stride, 
                         .x = x,
                         .y = y,
                         .y_stride = y_stride,
-                        .n_tok = n_tok};
+                        .n_tok = n_tok,
+                        .factor = w->factor};
 }
 
 typedef struct quantize_state {

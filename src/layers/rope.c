@@ -39,7 +39,7 @@ static double llama3_frequency(const rope_spec *r, double f) {
     return (1 - smooth) * f / r->factor + smooth * f;
 }
 
-void rope_frequencies(const rope_spec *r, float *out) {
+void rope_frequencies(const rope_spec *r, const float *divisors, float *out) {
     double low = 0;
     double high = 1;
     if (r->scaling == ROPE_YARN) {
@@ -55,7 +55,7 @@ void rope_frequencies(const rope_spec *r, float *out) {
         } else if (r->scaling == ROPE_LLAMA3) {
             f = llama3_frequency(r, f);
         }
-        out[i] = (float)f;
+        out[i] = (float)(divisors ? f / (double)divisors[i] : f);
     }
 }
 

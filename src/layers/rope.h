@@ -5,8 +5,8 @@
 #include "layers/exec.h"
 
 /* out[dim / 2]. Plain: theta^(-2i/dim) (arXiv 2104.09864); the scalings as transformers'
- * modeling_rope_utils computes them, cited in model/spec.h. */
-void rope_frequencies(const rope_spec *r, float *out);
+ * modeling_rope_utils computes them, cited in model/spec.h. divisors: [dim / 2], NULL without. */
+void rope_frequencies(const rope_spec *r, const float *divisors, float *out);
 
 /* Fills scratch.rope_cos and rope_sin for the positions of a batch. */
 void rope_prepare(const exec *e, const int32_t *pos, int32_t n_tok);

@@ -29,20 +29,19 @@ static int describe(const config *c, spec *s, arena *a, smoe_error *err) {
         .rope_theta = 1e4, .norm_eps = 1e-5, .n_kv_head = 16, .context_tok = 4096};
     ffn_spec ffn = {.kind = FFN_MOE};
     bool bias = false;
+    double clip = 0;
     int rc = config_common(c, &defaults, s, a, err);
     rc = rc ? rc : config_need(c, "intermediate_size", LIMIT_DIM, &ffn.width, err);
     rc = rc ? rc : config_experts(c, &ffn.n_expert, &ffn.n_expert_used, err);
     rc = rc ? rc : config_act(c, &ffn.act, err);
     rc = rc ? rc : json_opt_bool(&c->at, "attention_bias", &bias, err);
     rc = rc ? rc : json_opt_bool(&c->at, "norm_topk_prob", &s->router.normalise, err);
-    if (rc == SMOE_OK && json_find(c->at.object, "clip_qkv")) {
-        rc = err_set(err, SMOE_ERR_UNSUPPORTED, "%s: %sclip_qkv is not supported", c->at.label,
-                     c->at.parent);
-    }
+    rc = rc ? rc : json_opt_number(&c->at, "clip_qkv", 0, 1e30, &clip, err);
     for (int32_t i = 0; rc == SMOE_OK && i < s->n_layer; i++) {
         ffn.moe_index = i;
         s->layer[i].ffn = ffn;
         s->layer[i].attn.qk_norm = QK_NORM_WHOLE;
+        s->layer[i].attn.clip = clip;
         s->layer[i].attn.qkv_bias = s->layer[i].attn.o_bias = bias;
     }
     s->router.score = ROUTER_SOFTMAX;

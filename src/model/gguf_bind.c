@@ -15,6 +15,7 @@ static const char *const role_tensor[ROLE_COUNT] = {
     [ROLE_EMBED] = "token_embd.weight",
     [ROLE_OUT_NORM] = "output_norm.weight",
     [ROLE_HEAD] = "output.weight",
+    [ROLE_ROPE_DIVISORS] = "rope_freqs.weight",
     [ROLE_ATTN_NORM] = "attn_norm.weight",
     [ROLE_ATTN_Q] = "attn_q.weight",
     [ROLE_ATTN_K] = "attn_k.weight",
@@ -35,6 +36,17 @@ static const char *const role_tensor[ROLE_COUNT] = {
     [ROLE_SHARED_UP] = "ffn_up_shexp.weight",
     [ROLE_SHARED_DOWN] = "ffn_down_shexp.weight",
     [ROLE_SHARED_SCALE] = "ffn_gate_inp_shexp.weight",
+    [ROLE_HEAD_FACTOR] = "output.scale",
+    [ROLE_ATTN_Q_FACTOR] = "attn_q.scale",
+    [ROLE_ATTN_K_FACTOR] = "attn_k.scale",
+    [ROLE_ATTN_V_FACTOR] = "attn_v.scale",
+    [ROLE_ATTN_O_FACTOR] = "attn_output.scale",
+    [ROLE_FFN_GATE_FACTOR] = "ffn_gate.scale",
+    [ROLE_FFN_UP_FACTOR] = "ffn_up.scale",
+    [ROLE_FFN_DOWN_FACTOR] = "ffn_down.scale",
+    [ROLE_SHARED_GATE_FACTOR] = "ffn_gate_shexp.scale",
+    [ROLE_SHARED_UP_FACTOR] = "ffn_up_shexp.scale",
+    [ROLE_SHARED_DOWN_FACTOR] = "ffn_down_shexp.scale",
 };
 
 static const char fused_tensor[] = "ffn_gate_up_exps.weight"; /* gate's rows, then up's */
@@ -105,24 +117,22 @@ static int check_type(const binder *b, const tensor *t, bool is_vector) {
 
 /* ---- resident tensors */
 
-static int bind_role(const binder *b, weight_ref *ref, int32_t layer, role r) {
-    char name[NAME_BYTES];
-    if (!role_is_wanted(&b->s->spec, layer, r)) {
-        return SMOE_OK;
-    }
+static void role_tensor_name(char out[NAME_BYTES], const spec *s, int32_t layer, role r) {
+    static const char *const of_experts[] = {"ffn_gate_exps.scale", "ffn_up_exps.scale",
+                                             "ffn_down_exps.scale"};
     if (r < ROLE_FIRST_OF_LAYER) {
-        snprintf(name, sizeof name, "%s", role_tensor[r]);
+        snprintf(out, NAME_BYTES, "%s", role_tensor[r]);
+    } else if (r >= ROLE_FFN_GATE_FACTOR && r <= ROLE_FFN_DOWN_FACTOR &&
+               s->layer[layer].ffn.kind == FFN_MOE) {
+        layer_name(out, layer, of_experts[r - ROLE_FFN_GATE_FACTOR]);
     } else {
-        layer_name(name, layer, role_tensor[r]);
+        layer_name(out, layer, role_tensor[r]);
     }
-    const tensor *t = find(b, name);
-    if (!t) {
-        return missing(b, name);
-    }
-    role_shape shape = role_shape_of(&b->s->spec, layer, r);
-    int64_t want[2] = {shape.n_row, shape.n_col};
-    int rc = check_shape(b, t, want + 2 - shape.rank, shape.rank);
-    rc = rc ? rc : check_type(b, t, shape.n_row == 1);
+}
+
+static int take_ref(const binder *b, const tensor *t, role_shape shape, uint64_t at_bytes,
+                    uint64_t bytes, weight_ref *ref) {
+    int rc = check_type(b, t, shape.n_row == 1);
     if (rc != SMOE_OK) {
         return rc;
     }
@@ -131,9 +141,60 @@ static int bind_role(const binder *b, weight_ref *ref, int32_t layer, role r) {
                         .n_row = shape.n_row,
                         .n_col = shape.n_col,
                         .file = t->file,
-                        .offset = t->offset,
-                        .bytes = t->bytes};
+                        .offset = t->offset + at_bytes,
+                        .bytes = bytes};
     return ref->name ? SMOE_OK : err_no_memory(b->err, strlen(t->name));
+}
+
+/* The tensor that holds q, k and v one after the other, for the roles that may be part of one, and
+ * which part: 0, 1, 2. NULL: none. */
+static const tensor *find_fused_qkv(const binder *b, int32_t layer, role r, int *part) {
+    char name[NAME_BYTES];
+    bool is_weight = r == ROLE_ATTN_Q || r == ROLE_ATTN_K || r == ROLE_ATTN_V;
+    bool is_bias = r == ROLE_ATTN_Q_BIAS || r == ROLE_ATTN_K_BIAS || r == ROLE_ATTN_V_BIAS;
+    if (!is_weight && !is_bias) {
+        return NULL;
+    }
+    *part = (int)r - (int)(is_weight ? ROLE_ATTN_Q : ROLE_ATTN_Q_BIAS);
+    return find(b, layer_name(name, layer, is_weight ? "attn_qkv.weight" : "attn_qkv.bias"));
+}
+
+/* Part of what find_fused_qkv found: rows of a matrix, elements of a vector. */
+static int bind_fused_qkv(const binder *b, weight_ref *ref, int32_t layer, role r, const tensor *t,
+                          int part) {
+    int64_t before = 0, all = 0;
+    role_shape shape = role_shape_of(&b->s->spec, layer, r);
+    for (int i = 0; i < 3; i++) {
+        role_shape one = role_shape_of(&b->s->spec, layer, (role)((int)r - part + i));
+        int64_t n = one.rank == 1 ? one.n_col : one.n_row;
+        before += i < part ? n : 0;
+        all += n;
+    }
+    bool is_vector = shape.rank == 1;
+    int64_t want[2] = {all, is_vector ? 1 : shape.n_col};
+    int rc = check_shape(b, t, want, is_vector ? 1 : 2);
+    uint64_t unit = is_vector ? dtype_get(t->type)->block_bytes
+                              : dtype_row_bytes(t->type, (uint64_t)shape.n_col);
+    uint64_t n = (uint64_t)(is_vector ? shape.n_col : shape.n_row);
+    return rc ? rc : take_ref(b, t, shape, (uint64_t)before * unit, n * unit, ref);
+}
+
+static int bind_role(const binder *b, weight_ref *ref, int32_t layer, role r) {
+    char name[NAME_BYTES];
+    int part = 0;
+    if (!role_is_wanted(&b->s->spec, layer, r)) {
+        return SMOE_OK;
+    }
+    role_tensor_name(name, &b->s->spec, layer, r);
+    const tensor *t = find(b, name);
+    const tensor *fused = t ? NULL : find_fused_qkv(b, layer, r, &part);
+    if (!t) {
+        return fused ? bind_fused_qkv(b, ref, layer, r, fused, part) : missing(b, name);
+    }
+    role_shape shape = role_shape_of(&b->s->spec, layer, r);
+    int64_t want[2] = {shape.n_row, shape.n_col};
+    int rc = check_shape(b, t, want + 2 - shape.rank, shape.rank);
+    return rc ? rc : take_ref(b, t, shape, 0, t->bytes, ref);
 }
 
 static int bind_resident(const binder *b) {
@@ -281,10 +342,17 @@ static bool is_beyond(const char *name, int32_t n_layer) {
     return layer >= n_layer;
 }
 
+/* Scales for int8 or fp4 activations, which this program chooses by itself. */
+static bool is_input_scale(const char *name) {
+    static const char suffix[] = ".input_scale";
+    size_t n = strlen(name);
+    return n > sizeof suffix && strcmp(name + n - (sizeof suffix - 1), suffix) == 0;
+}
+
 static int refuse_unbound(const binder *b) {
     for (int32_t i = 0; i < b->table->n_item; i++) {
         const char *name = b->table->item[i].name;
-        if (!b->is_bound[i] && !is_beyond(name, b->s->spec.n_layer)) {
+        if (!b->is_bound[i] && !is_input_scale(name) && !is_beyond(name, b->s->spec.n_layer)) {
             return err_set(b->err, SMOE_ERR_UNSUPPORTED,
                            "%s: tensor %s is not one that a %s model has here", b->label, name,
                            b->s->spec.family);

@@ -89,8 +89,7 @@ static int unsupported(const gguf_config *c, const char *key, smoe_error *err) {
 
 /* Keys that change what a model computes and that no architecture here has. */
 static int refuse_others(const gguf_config *c, smoe_error *err) {
-    static const char *const keys[] = {"attention.clamp_kqv",
-                                       "attention.max_alibi_bias",
+    static const char *const keys[] = {"attention.max_alibi_bias",
                                        "attn_logit_softcapping",
                                        "final_logit_softcapping",
                                        "embedding_scale",
@@ -163,6 +162,7 @@ static int read_rope(const gguf_config *c, int32_t head_dim, int32_t context_tok
                      smoe_error *err) {
     r->dim = head_dim;
     r->theta = 1e4;
+    r->has_divisors = tensor_table_find(c->table, "rope_freqs.weight") != NULL;
     r->original_context_tok = context_tok;
     int rc = gguf_config_opt(c, "rope.dimension_count", 1, head_dim, &r->dim, err);
     rc = rc ? rc : opt_positive(c, "rope.freq_base", &r->theta, err);
@@ -216,7 +216,13 @@ static int read_layer_attention(const gguf_config *c, const spec *s, int32_t lay
     a->scale = 0;
     rc = rc ? rc : opt_number(c, "attention.scale", &a->scale, err);
     a->scale = a->scale != 0 ? a->scale : 1 / sqrt((double)a->head_dim); /* 0: not said */
-    a->qkv_bias = gguf_config_has(c, layer, "attn_q.bias");
+    rc = rc ? rc : opt_number(c, "attention.clamp_kqv", &a->clip, err);
+    if (rc == SMOE_OK && a->clip < 0) {
+        return err_set(err, SMOE_ERR_FORMAT, "%s: %s.attention.clamp_kqv must be >= 0", c->label,
+                       c->arch);
+    }
+    a->qkv_bias =
+        gguf_config_has(c, layer, "attn_q.bias") || gguf_config_has(c, layer, "attn_qkv.bias");
     a->o_bias = gguf_config_has(c, layer, "attn_output.bias");
     return rc;
 }
@@ -328,6 +334,32 @@ static int find_family(gguf_config *c, smoe_error *err) {
     return rc;
 }
 
+/* Bit i: whether there is the i-th of n tensors. */
+static int32_t tensor_bits(const gguf_config *c, int32_t layer, const char *const *names, int n) {
+    int32_t bits = 0;
+    for (int i = 0; i < n; i++) {
+        bits |= (int32_t)gguf_config_has(c, layer, names[i]) << i;
+    }
+    return bits;
+}
+
+/* Types with little range, such as NVFP4, come with a factor for each matrix. */
+static void read_scaled(const gguf_config *c, spec *s) {
+    static const char *const attn[] = {"attn_q.scale", "attn_k.scale", "attn_v.scale",
+                                       "attn_output.scale"};
+    static const char *const dense[] = {"ffn_gate.scale", "ffn_up.scale", "ffn_down.scale"};
+    static const char *const moe[] = {"ffn_gate_exps.scale", "ffn_up_exps.scale",
+                                      "ffn_down_exps.scale", "ffn_gate_shexp.scale",
+                                      "ffn_up_shexp.scale",  "ffn_down_shexp.scale"};
+    s->scaled_head = !s->tied_head && tensor_table_find(c->table, "output.scale");
+    for (int32_t i = 0; i < s->n_layer; i++) {
+        ffn_spec *f = &s->layer[i].ffn;
+        s->layer[i].attn.scaled = tensor_bits(c, i, attn, 4);
+        f->scaled = f->kind == FFN_MOE ? tensor_bits(c, i, moe, f->shared_width > 0 ? 6 : 3)
+                                       : tensor_bits(c, i, dense, 3);
+    }
+}
+
 int gguf_to_spec(spec *s, const gguf_header *h, const tensor_table *table, const char *label,
                  arena *a, smoe_error *err) {
     gguf_config c = {.header = h, .table = table, .label = label};
@@ -337,6 +369,7 @@ int gguf_to_spec(spec *s, const gguf_header *h, const tensor_table *table, const
         return rc;
     }
     snprintf(s->family, sizeof s->family, "%s", c.family->name);
+    read_scaled(&c, s);
     rc = spec_check(s, label, err);
     return rc ? rc : spec_check_runnable(s, err);
 }

@@ -16,6 +16,8 @@ typedef enum dim {
     DIM_FFN,     /* width */
     DIM_EXPERTS,
     DIM_SHARED, /* shared_width */
+    DIM_ROPE_PAIRS,
+    DIM_FACTORS, /* one, or one for each expert */
     DIM_ONE,
     DIM_VECTOR /* in place of rows: rank 1 */
 } dim;
@@ -24,6 +26,7 @@ typedef enum dim {
 typedef enum want {
     WANT_ALWAYS,
     WANT_UNTIED,
+    WANT_ROPE_DIVISORS,
     WANT_GQA,
     WANT_QKV_BIAS,
     WANT_O_BIAS,
@@ -32,7 +35,8 @@ typedef enum want {
     WANT_DENSE,
     WANT_MOE,
     WANT_SHARED,
-    WANT_SHARED_SCALE
+    WANT_SHARED_SCALE,
+    WANT_FACTOR
 } want;
 
 static const struct {
@@ -43,6 +47,7 @@ static const struct {
     [ROLE_EMBED] = {"embed", WANT_ALWAYS, DIM_VOCAB, DIM_MODEL},
     [ROLE_OUT_NORM] = {"out_norm", WANT_ALWAYS, DIM_VECTOR, DIM_MODEL},
     [ROLE_HEAD] = {"head", WANT_UNTIED, DIM_VOCAB, DIM_MODEL},
+    [ROLE_ROPE_DIVISORS] = {"rope_divisors", WANT_ROPE_DIVISORS, DIM_VECTOR, DIM_ROPE_PAIRS},
     [ROLE_ATTN_NORM] = {"attn_norm", WANT_ALWAYS, DIM_VECTOR, DIM_MODEL},
     [ROLE_ATTN_Q] = {"attn_q", WANT_GQA, DIM_QUERIES, DIM_MODEL},
     [ROLE_ATTN_K] = {"attn_k", WANT_GQA, DIM_KEYS, DIM_MODEL},
@@ -63,10 +68,48 @@ static const struct {
     [ROLE_SHARED_UP] = {"shared_up", WANT_SHARED, DIM_SHARED, DIM_MODEL},
     [ROLE_SHARED_DOWN] = {"shared_down", WANT_SHARED, DIM_MODEL, DIM_SHARED},
     [ROLE_SHARED_SCALE] = {"shared_scale", WANT_SHARED_SCALE, DIM_ONE, DIM_MODEL},
+    [ROLE_HEAD_FACTOR] = {"head_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
+    [ROLE_ATTN_Q_FACTOR] = {"attn_q_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
+    [ROLE_ATTN_K_FACTOR] = {"attn_k_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
+    [ROLE_ATTN_V_FACTOR] = {"attn_v_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
+    [ROLE_ATTN_O_FACTOR] = {"attn_o_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
+    [ROLE_FFN_GATE_FACTOR] = {"ffn_gate_factor", WANT_FACTOR, DIM_VECTOR, DIM_FACTORS},
+    [ROLE_FFN_UP_FACTOR] = {"ffn_up_factor", WANT_FACTOR, DIM_VECTOR, DIM_FACTORS},
+    [ROLE_FFN_DOWN_FACTOR] = {"ffn_down_factor", WANT_FACTOR, DIM_VECTOR, DIM_FACTORS},
+    [ROLE_SHARED_GATE_FACTOR] = {"shared_gate_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
+    [ROLE_SHARED_UP_FACTOR] = {"shared_up_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
+    [ROLE_SHARED_DOWN_FACTOR] = {"shared_down_factor", WANT_FACTOR, DIM_VECTOR, DIM_ONE},
 };
 
 const char *role_name(role r) {
     return roles[r].name;
+}
+
+static const role factor_of[ROLE_COUNT] = {
+    [ROLE_HEAD] = ROLE_HEAD_FACTOR,
+    [ROLE_ATTN_Q] = ROLE_ATTN_Q_FACTOR,
+    [ROLE_ATTN_K] = ROLE_ATTN_K_FACTOR,
+    [ROLE_ATTN_V] = ROLE_ATTN_V_FACTOR,
+    [ROLE_ATTN_O] = ROLE_ATTN_O_FACTOR,
+    [ROLE_FFN_GATE] = ROLE_FFN_GATE_FACTOR,
+    [ROLE_FFN_UP] = ROLE_FFN_UP_FACTOR,
+    [ROLE_FFN_DOWN] = ROLE_FFN_DOWN_FACTOR,
+    [ROLE_SHARED_GATE] = ROLE_SHARED_GATE_FACTOR,
+    [ROLE_SHARED_UP] = ROLE_SHARED_UP_FACTOR,
+    [ROLE_SHARED_DOWN] = ROLE_SHARED_DOWN_FACTOR,
+};
+
+role role_factor(role r) {
+    return factor_of[r] ? factor_of[r] : ROLE_COUNT;
+}
+
+/* Whether the spec says that a product has a factor. */
+static bool has_factor(const spec *s, const layer_spec *l, role r) {
+    if (r == ROLE_HEAD_FACTOR) {
+        return s->scaled_head;
+    }
+    return r <= ROLE_ATTN_O_FACTOR ? l->attn.scaled >> (r - ROLE_ATTN_Q_FACTOR) & 1
+                                   : l->ffn.scaled >> (r - ROLE_FFN_GATE_FACTOR) & 1;
 }
 
 bool role_is_wanted(const spec *s, int32_t layer, role r) {
@@ -77,6 +120,8 @@ bool role_is_wanted(const spec *s, int32_t layer, role r) {
         break;
     case WANT_UNTIED:
         return !s->tied_head;
+    case WANT_ROPE_DIVISORS:
+        return s->rope[0].has_divisors;
     case WANT_GQA:
         return gqa;
     case WANT_QKV_BIAS:
@@ -95,6 +140,8 @@ bool role_is_wanted(const spec *s, int32_t layer, role r) {
         return l->ffn.shared_width > 0;
     case WANT_SHARED_SCALE:
         return l->ffn.shared_gate;
+    case WANT_FACTOR:
+        return has_factor(s, l, r);
     }
     return true;
 }
@@ -124,6 +171,10 @@ static int32_t dim_size(const spec *s, const layer_spec *l, dim d) {
         return l->ffn.n_expert;
     case DIM_SHARED:
         return l->ffn.shared_width;
+    case DIM_ROPE_PAIRS:
+        return s->rope[0].dim / 2;
+    case DIM_FACTORS:
+        return l->ffn.kind == FFN_MOE ? l->ffn.n_expert : 1;
     case DIM_ONE:
     case DIM_VECTOR:
         break;

@@ -12,14 +12,16 @@
 /* What a resident tensor is for. The scout file names tensors ROLE.weight, or layers.N.ROLE.weight.
  */
 typedef enum role {
-    ROLE_EMBED,     /* [vocab_size, d_model] */
-    ROLE_OUT_NORM,  /* [d_model] */
-    ROLE_HEAD,      /* [vocab_size, d_model]; absent when tied */
-    ROLE_ATTN_NORM, /* [d_model]; the first role of a layer */
-    ROLE_ATTN_Q,    /* [n_head * head_dim, d_model] */
-    ROLE_ATTN_K,    /* [n_kv_head * head_dim, d_model] */
-    ROLE_ATTN_V,    /* [n_kv_head * v_head_dim, d_model] */
-    ROLE_ATTN_O,    /* [d_model, n_head * v_head_dim] */
+    ROLE_EMBED,         /* [vocab_size, d_model] */
+    ROLE_OUT_NORM,      /* [d_model] */
+    ROLE_HEAD,          /* [vocab_size, d_model]; absent when tied */
+    ROLE_ROPE_DIVISORS, /* [rope dim / 2]: of the frequencies of spec.rope[0] */
+    ROLE_HEAD_FACTOR,   /* [1]: multiplies the head's product, as the other factors do theirs */
+    ROLE_ATTN_NORM,     /* [d_model]; the first role of a layer */
+    ROLE_ATTN_Q,        /* [n_head * head_dim, d_model] */
+    ROLE_ATTN_K,        /* [n_kv_head * head_dim, d_model] */
+    ROLE_ATTN_V,        /* [n_kv_head * v_head_dim, d_model] */
+    ROLE_ATTN_O,        /* [d_model, n_head * v_head_dim] */
     ROLE_ATTN_Q_BIAS,
     ROLE_ATTN_K_BIAS,
     ROLE_ATTN_V_BIAS,
@@ -33,14 +35,26 @@ typedef enum role {
     ROLE_ROUTER,      /* [n_expert, d_model] */
     ROLE_SHARED_GATE, /* [shared_width, d_model] */
     ROLE_SHARED_UP,
-    ROLE_SHARED_DOWN,  /* [d_model, shared_width] */
-    ROLE_SHARED_SCALE, /* [1, d_model]: its sigmoid scales the shared expert's output */
+    ROLE_SHARED_DOWN,   /* [d_model, shared_width] */
+    ROLE_SHARED_SCALE,  /* [1, d_model]: its sigmoid scales the shared expert's output */
+    ROLE_ATTN_Q_FACTOR, /* [1] */
+    ROLE_ATTN_K_FACTOR,
+    ROLE_ATTN_V_FACTOR,
+    ROLE_ATTN_O_FACTOR,
+    ROLE_FFN_GATE_FACTOR, /* dense: [1]; MoE: [n_expert] */
+    ROLE_FFN_UP_FACTOR,
+    ROLE_FFN_DOWN_FACTOR,
+    ROLE_SHARED_GATE_FACTOR, /* [1] */
+    ROLE_SHARED_UP_FACTOR,
+    ROLE_SHARED_DOWN_FACTOR,
     ROLE_COUNT
 } role;
 
 #define ROLE_FIRST_OF_LAYER ROLE_ATTN_NORM
 
 const char *role_name(role r); /* "embed", "attn_q", … */
+/* The role of the factor of a resident matrix's product; ROLE_COUNT when it can have none. */
+role role_factor(role r);
 
 /* A resident tensor as stored. Vectors have n_row 1. */
 typedef struct weight_ref {

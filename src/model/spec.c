@@ -95,10 +95,15 @@ static int check_attn(const check *c, const spec *s, const attn_spec *a) {
     TRY(check_int(c, "qk_norm", (int64_t)a->qk_norm, QK_NORM_NONE, QK_NORM_WHOLE));
     TRY(check_int(c, "window_tok", a->window_tok, 0, LIMIT_CONTEXT_TOK));
     TRY(check_int(c, "rope", a->rope, 0, s->n_rope - 1));
+    if (a->rope > 0 && s->rope[a->rope].has_divisors) {
+        return bad(c, "rope", "has divisors, which only the first may have");
+    }
     if (s->rope[a->rope].scaling != ROPE_NONE && s->rope[a->rope].dim > a->head_dim) {
         return bad(c, "rope.dim", "is larger than head_dim");
     }
     TRY(check_positive(c, "scale", a->scale));
+    TRY(check_not_negative(c, "clip", a->clip));
+    TRY(check_int(c, "attn.scaled", a->scaled, 0, 15));
     return check_not_negative(c, "softcap", a->softcap);
 }
 
@@ -113,6 +118,7 @@ static int check_ffn(const check *c, const spec *s, const ffn_spec *f, int32_t m
     if (f->shared_gate && f->shared_width == 0) {
         return bad(c, "shared_gate", "is set without a shared expert");
     }
+    TRY(check_int(c, "ffn.scaled", f->scaled, 0, f->shared_width ? 63 : 7));
     TRY(check_int(c, "act", (int64_t)f->act, ACT_SILU, ACT_SWIGLU_CLAMP));
     TRY(check_not_negative(c, "clamp", f->clamp));
     if (moe && s->router.n_group > 1 && f->n_expert % s->router.n_group != 0) {

@@ -63,6 +63,7 @@ typedef struct rope_spec {
     bool truncate; /* yarn: round the correction range to whole dimensions */
     int32_t original_context_tok;
     double low_freq_factor, high_freq_factor; /* llama3 */
+    bool has_divisors;                        /* each frequency is divided: ROLE_ROPE_DIVISORS */
 } rope_spec;
 
 typedef struct attn_spec { /* of one layer */
@@ -75,8 +76,11 @@ typedef struct attn_spec { /* of one layer */
     int32_t rope;       /* index into spec.rope */
     double scale;       /* of q.k; resolved, never 0 */
     double softcap;     /* 0: off */
+    double clip;        /* q, k and v are held to -clip .. clip after their norms; 0: off */
     bool qkv_bias, o_bias;
     qk_norm_kind qk_norm;
+    int32_t
+        scaled; /* whose products a tensor has a factor for (ROLE_*_FACTOR): 1 q, 2 k, 4 v, 8 o */
     bool sinks; /* one learned logit a head */
     bool gated; /* output gate */
 } attn_spec;
@@ -99,6 +103,8 @@ typedef struct ffn_spec { /* of one layer */
     int32_t n_expert_used;
     int32_t shared_width; /* 0: no shared expert; several shared experts are one, wider */
     bool shared_gate;     /* the shared expert's output is scaled by a sigmoid of its own gate */
+    int32_t scaled;       /* the same: 1 gate, 2 up, 4 down (MoE: a factor for each expert); 8 gate,
+                             16 up, 32 down of the shared expert */
     bool bias;            /* gpt-oss: biases in experts */
     act_kind act;
     double clamp; /* ACT_SWIGLU_CLAMP: limit; 0: none */
@@ -124,6 +130,7 @@ typedef struct spec {
     norm_kind norm;
     double norm_eps;
     bool tied_head;               /* the head is the embedding matrix */
+    bool scaled_head;             /* a tensor has a factor for the head's product */
     double embed_scale;           /* multiplies embeddings; 1: off */
     double residual_scale;        /* multiplies what a block adds to the residual stream; 1: off */
     double logit_scale;           /* multiplies logits; 1: off */

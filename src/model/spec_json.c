@@ -52,6 +52,7 @@ static const field spec_fields[] = {
     NAME(spec, norm, norm_names),
     NUMBER(spec, norm_eps),
     BOOL(spec, tied_head),
+    BOOL(spec, scaled_head),
     NUMBER(spec, embed_scale),
     NUMBER(spec, residual_scale),
     NUMBER(spec, logit_scale),
@@ -84,6 +85,7 @@ static const field rope_fields[] = {
     INT(rope_spec, original_context_tok),
     NUMBER(rope_spec, low_freq_factor),
     NUMBER(rope_spec, high_freq_factor),
+    BOOL(rope_spec, has_divisors),
     END,
 };
 
@@ -97,6 +99,8 @@ static const field attn_fields[] = {
     INT(attn_spec, rope),
     NUMBER(attn_spec, scale),
     NUMBER(attn_spec, softcap),
+    NUMBER(attn_spec, clip),
+    INT(attn_spec, scaled),
     BOOL(attn_spec, qkv_bias),
     BOOL(attn_spec, o_bias),
     NAME(attn_spec, qk_norm, qk_norm_names),
@@ -106,17 +110,10 @@ static const field attn_fields[] = {
 };
 
 static const field ffn_fields[] = {
-    NAME(ffn_spec, kind, ffn_names),
-    INT(ffn_spec, width),
-    INT(ffn_spec, moe_index),
-    INT(ffn_spec, n_expert),
-    INT(ffn_spec, n_expert_used),
-    INT(ffn_spec, shared_width),
-    BOOL(ffn_spec, shared_gate),
-    BOOL(ffn_spec, bias),
-    NAME(ffn_spec, act, act_names),
-    NUMBER(ffn_spec, clamp),
-    END,
+    NAME(ffn_spec, kind, ffn_names), INT(ffn_spec, width),         INT(ffn_spec, moe_index),
+    INT(ffn_spec, n_expert),         INT(ffn_spec, n_expert_used), INT(ffn_spec, shared_width),
+    BOOL(ffn_spec, shared_gate),     INT(ffn_spec, scaled),        BOOL(ffn_spec, bias),
+    NAME(ffn_spec, act, act_names),  NUMBER(ffn_spec, clamp),      END,
 };
 
 /* ---- writing */

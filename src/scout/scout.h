@@ -16,6 +16,7 @@ typedef struct weight {
     int32_t n_row;    /* 1 for vectors */
     int32_t n_col;
     size_t row_bytes;
+    const float *factor; /* multiplies products with the matrix; NULL: none */
 } weight;
 
 typedef struct scout {
@@ -23,6 +24,7 @@ typedef struct scout {
     weight (*layer)[ROLE_COUNT];        /* [n_layer] */
     void *base;
     uint64_t bytes;
+    bool is_locked; /* in memory (mlock) */
 } scout;
 
 /* What scout_load takes from the system. */

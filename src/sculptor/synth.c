@@ -255,11 +255,13 @@ static void log_plan(const synth_plan *p, const smoe_synth_options *o) {
     log_line(&log, SMOE_LOG_PLAN, "%s: %d layers, experts %s, %d tensors, %s", p->shape.name,
              p->shape.n_layer, dtype_get(p->type)->name, p->n_tensor,
              format_bytes(size, p->file_bytes));
-    if (p->shape.expert_width % dtype_get(p->type)->block_elems != 0) {
-        log_line(&log, SMOE_LOG_NOTICE,
-                 "blocks of %s do not divide an expert's width of %d: its down part is %s",
-                 dtype_get(p->type)->name, p->shape.expert_width,
-                 dtype_get(synth_dividing_type(p->type, p->shape.expert_width))->name);
+    dtype in = synth_dividing_type(p->type, p->shape.d_model);
+    dtype out = synth_dividing_type(p->type, p->shape.expert_width);
+    if (in != p->type || out != p->type) {
+        log_line(
+            &log, SMOE_LOG_NOTICE,
+            "blocks of %s do not divide all rows: gate and up of the experts are %s, down is %s",
+            dtype_get(p->type)->name, dtype_get(in)->name, dtype_get(out)->name);
     }
 }
 

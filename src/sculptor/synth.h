@@ -27,7 +27,11 @@ typedef struct synth_shape {
     synth_qk_norm qk_norm;
     bool shared_gate, qkv_bias;
     bool normalise; /* router weights are divided by their sum */
+    bool is_oss;    /* what only gpt-oss has: sinks, biases everywhere, its activation */
     double rope_theta, norm_eps;
+    double yarn_factor; /* 0: none */
+    int32_t yarn_context_tok;
+    int32_t window_tok; /* 0: none */
 } synth_shape;
 
 /* NULL when there is none of that name. */
@@ -85,7 +89,7 @@ double synth_normal(uint64_t key, uint64_t i); /* standard normal */
 
 typedef enum synth_kind {
     SYNTH_WEIGHT, /* random blocks */
-    SYNTH_NORM,   /* near 1 */
+    SYNTH_NORM,   /* near std */
     SYNTH_ROUTER  /* random floats; bias in the edge columns */
 } synth_kind;
 

@@ -131,6 +131,14 @@ static void put_shape(writer *w) {
     }
 }
 
+static void put_oss(writer *w) {
+    const synth_shape *s = &w->p->shape;
+    put_u32(w, ".attention.sliding_window", s->window_tok);
+    put_string(w, ".rope.scaling.type", "yarn");
+    put_f32(w, ".rope.scaling.factor", s->yarn_factor);
+    put_u32(w, ".rope.scaling.original_context_length", s->yarn_context_tok);
+}
+
 /* ---- tokenizer: one token a byte, control tokens, a space before each small letter, and words
  * that no text leads to, which fill the vocabulary */
 
@@ -229,6 +237,9 @@ int synth_head(synth_plan *p, smoe_error *err) {
     put_number(&w, 0, 8);
     put_general(&w);
     put_shape(&w);
+    if (p->shape.is_oss) {
+        put_oss(&w);
+    }
     put_tokenizer(&w);
     put_directory(&w);
     put(&w, zeros, (size_t)(round_up(p->head.bytes, SYNTH_ALIGNMENT) - p->head.bytes));

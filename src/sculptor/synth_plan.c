@@ -18,11 +18,15 @@
 #define ATTN_LEFT 0.1
 /* Standard deviations of q and k, whose product is that of the attention logits. */
 #define QK_STD 1.25
+/* Of biases, where the architecture has them, beside what they are added to. */
+#define BIAS_STD 0.1
 /* Of the logits. */
 #define LOGIT_STD 4.0
 /* E[silu(g)^2] and E[sigmoid(g)^2] of a standard normal g. */
 #define SILU_SQUARE    0.355776
 #define SIGMOID_SQUARE 0.29338
+/* E[(g sigmoid(1.702 g))^2] E[(u + 1)^2] of standard normal g and u: gpt-oss's activation. */
+#define OSS_SQUARE 0.843906
 
 enum { ROUTER_DRAWS = 512 };
 
@@ -84,10 +88,12 @@ static synth_tensor *add(planner *b, dtype type, int64_t n_col, int64_t n_row, i
     return t;
 }
 
-static void add_norm(planner *b, int32_t layer, const char *name, int64_t n, double scale) {
+static synth_tensor *add_norm(planner *b, int32_t layer, const char *name, int64_t n,
+                              double scale) {
     synth_tensor *t = layer < 0 ? add(b, DT_F32, n, 0, 0, scale, "%s.weight", name)
                                 : add(b, DT_F32, n, 0, 0, scale, "blk.%d.%s.weight", layer, name);
     t->kind = SYNTH_NORM;
+    return t;
 }
 
 /* The type of what is no expert: attention, and in any file that is not of floats Q8_0. */
@@ -119,9 +125,14 @@ static void add_attention(planner *b, int32_t layer) {
     add_matrix(b, type, layer, "attn_k", d, kv, gain);
     add_matrix(b, type, layer, "attn_v", d, kv, 1);
     if (s->qkv_bias) {
-        add(b, DT_F32, q, 0, 0, 0.1, "blk.%d.attn_q.bias", layer);
-        add(b, DT_F32, kv, 0, 0, 0.1, "blk.%d.attn_k.bias", layer);
-        add(b, DT_F32, kv, 0, 0, 0.1, "blk.%d.attn_v.bias", layer);
+        add(b, DT_F32, q, 0, 0, BIAS_STD, "blk.%d.attn_q.bias", layer);
+        add(b, DT_F32, kv, 0, 0, BIAS_STD, "blk.%d.attn_k.bias", layer);
+        add(b, DT_F32, kv, 0, 0, BIAS_STD, "blk.%d.attn_v.bias", layer);
+    }
+    if (s->is_oss) {
+        double std = BIAS_STD * sqrt(ATTN_VARIANCE / s->n_layer);
+        add(b, DT_F32, d, 0, 0, std, "blk.%d.attn_output.bias", layer)->edge = SYNTH_EDGE_ZERO;
+        add(b, DT_F32, s->n_head, 0, 0, 1, "blk.%d.attn_sinks.weight", layer);
     }
     if (normed) {
         bool whole = s->qk_norm == SYNTH_QK_WHOLE;
@@ -145,14 +156,28 @@ static void add_dense(planner *b, int32_t layer, const char *suffix, int64_t wid
     keep_edge(add_matrix(b, b->p->type, layer, name, width, d, gain));
 }
 
+static void add_expert_biases(planner *b, int32_t layer, double variance) {
+    const synth_shape *s = &b->p->shape;
+    int64_t n = s->n_expert;
+    double std = BIAS_STD * sqrt(variance);
+    add(b, DT_F32, n, 0, 0, BIAS_STD, "blk.%d.ffn_gate_inp.bias", layer);
+    add(b, DT_F32, s->expert_width, n, 0, BIAS_STD, "blk.%d.ffn_gate_exps.bias", layer);
+    add(b, DT_F32, s->expert_width, n, 0, BIAS_STD, "blk.%d.ffn_up_exps.bias", layer);
+    add(b, DT_F32, s->d_model, n, 0, std, "blk.%d.ffn_down_exps.bias", layer)->edge =
+        SYNTH_EDGE_ZERO;
+}
+
 static void add_experts(planner *b, int32_t layer, double variance) {
     const synth_shape *s = &b->p->shape;
     int64_t d = s->d_model, w = s->expert_width, n = s->n_expert;
-    double in = 1 / sqrt((double)d);
-    double out = sqrt(variance / (SILU_SQUARE * b->routed_share) / (double)w);
+    double in = 1 / sqrt((double)d), active = s->is_oss ? OSS_SQUARE : SILU_SQUARE;
+    double out = sqrt(variance / (active * b->routed_share) / (double)w);
     add(b, b->p->type, d, w, n, in, "blk.%d.ffn_gate_exps.weight", layer);
     add(b, b->p->type, d, w, n, in, "blk.%d.ffn_up_exps.weight", layer);
     keep_edge(add(b, b->p->type, w, d, n, out, "blk.%d.ffn_down_exps.weight", layer));
+    if (s->is_oss) {
+        add_expert_biases(b, layer, variance);
+    }
 }
 
 /* Standard deviation of the residual stream at the router of a layer. */
@@ -174,7 +199,8 @@ static void add_router(planner *b, int32_t layer) {
 static void add_ffn(planner *b, int32_t layer) {
     const synth_shape *s = &b->p->shape;
     double variance = FFN_VARIANCE / s->n_layer;
-    add_norm(b, layer, "ffn_norm", s->d_model, 1);
+    const char *norm = s->is_oss ? "post_attention_norm" : "ffn_norm";
+    add_norm(b, layer, norm, s->d_model, 1)->edge = SYNTH_EDGE_STD;
     if (layer < s->n_dense) {
         add_dense(b, layer, "", s->dense_width, variance);
         return;
@@ -243,7 +269,7 @@ static double routed_share(const synth_plan *p) {
 /* ---- rows */
 
 static float norm_value(const synth_tensor *t, int64_t col) {
-    bool plain = col < SYNTH_EDGE && strstr(t->name, "ffn_norm");
+    bool plain = col < SYNTH_EDGE && t->edge == SYNTH_EDGE_STD;
     double v = plain ? 1 : 1 + 0.1 * synth_unit(t->fill.key, (uint64_t)col);
     return (float)(t->fill.std * v);
 }

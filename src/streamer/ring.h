@@ -56,7 +56,7 @@ typedef void (*ring_evict_fn)(void *user, int32_t block);
  * max_held blocks that are held or kept at a time. The caller's ring_close, which takes a zeroed
  * ring too. */
 int ring_open(ring *r, uint64_t bytes, uint64_t most_bytes, int32_t max_held, smoe_error *err);
-/* The same without memory: for replays, which only ask what would be where. Not to be resized. */
+/* The same without memory, of one size: for replays, which only ask what would be where. */
 int ring_open_hollow(ring *r, uint64_t bytes, int32_t max_held, smoe_error *err);
 void ring_close(ring *r);
 
@@ -81,6 +81,8 @@ static inline uint8_t *ring_at(const ring *r, int32_t block) {
 }
 /* Tables and map. */
 uint64_t ring_held_bytes(const ring *r);
+/* Of bytes, what blocks that are not free take. */
+uint64_t ring_used_bytes(const ring *r);
 /* For tests: whether blocks tile the map, free neighbours are joined and the lists agree. */
 bool ring_is_sound(const ring *r);
 

@@ -272,6 +272,7 @@ static void claim(streamer *s, int32_t wanted) {
         n->spec_used += id >= 0 && s->entry[id].is_bet;
         n->sweep_used += id >= 0 && s->entry[id].is_sweep;
         n->warm_used += id >= 0 && s->entry[id].is_warm;
+        s->n_use[entry_slot(s, s->moe_index, s->want[wanted]) - s->entry_of]++;
     }
     if (id < 0) {
         s->miss[s->n_miss++] = wanted;
@@ -618,4 +619,19 @@ void streamer_reset_stats(streamer *s) {
     q->latency_us = q->size_kib = (queue_histogram){0};
     q->busy_since_ns = now_ns();
     s->ring.evictions = 0;
+    memset(s->n_use, 0,
+           (size_t)s->source->n_moe_layer * (size_t)s->source->n_expert_row * sizeof *s->n_use);
+}
+
+streamer_place streamer_expert(const streamer *s, int32_t moe_index, int32_t expert,
+                               uint32_t *n_use) {
+    const int32_t *slot = entry_slot(s, moe_index, expert);
+    *n_use = s->n_use[slot - s->entry_of];
+    return *slot < 0                  ? STREAMER_ABSENT
+           : s->entry[*slot].is_ready ? STREAMER_RESIDENT
+                                      : STREAMER_READING;
+}
+
+uint64_t streamer_used_bytes(const streamer *s) {
+    return ring_used_bytes(&s->ring);
 }

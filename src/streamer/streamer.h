@@ -33,10 +33,10 @@ typedef struct streamer_config {
     bool may_grow;        /* tables for every expert, so that streamer_resize may go beyond that */
     int32_t depth;        /* reads in flight on each drive; 0: chosen */
     uint32_t read_bytes;  /* longest single read; 0: chosen */
-    policy_kind policy;   /* what is kept when the ring is full */
     smoe_probe_mode probe;
     const char *const *copy_dir; /* [n_copy]: folders on other drives that hold the same files */
     int32_t n_copy;              /* below QUEUE_DRIVES */
+    policy_kind policy;          /* what is kept when the ring is full */
     log_sink log;
 } streamer_config;
 
@@ -130,6 +130,12 @@ typedef struct streamer_stats {
 
 void streamer_get_stats(const streamer *s, streamer_stats *out);
 void streamer_reset_stats(streamer *s);
+/* Where an expert is, and how often it was used since the last reset: the sum over all is uses. */
+typedef enum streamer_place { STREAMER_ABSENT, STREAMER_READING, STREAMER_RESIDENT } streamer_place;
+streamer_place streamer_expert(const streamer *s, int32_t moe_index, int32_t expert,
+                               uint32_t *n_use);
+/* Of the ring: taken by experts, resident or being read. */
+uint64_t streamer_used_bytes(const streamer *s);
 const char *streamer_backend(const streamer *s);
 bool streamer_is_direct(const streamer *s);
 uint64_t streamer_held_bytes(const streamer *s); /* ring and tables, for the plan's check; the

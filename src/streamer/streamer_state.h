@@ -39,6 +39,7 @@ struct streamer {
     queue queue;
     entry *entry;         /* [ring.n_block] */
     int32_t *entry_of;    /* [n_moe_layer][n_expert_row], -1: not in the ring */
+    uint32_t *n_use;      /* [n_moe_layer][n_expert_row]: counted uses of each expert */
     bool is_routed;       /* the policy knows of the coming demand */
     uint8_t *margin;      /* [n_expert_row], scratch of streamer_route */
     trace_writer *record; /* NULL: routings are not recorded */

@@ -67,19 +67,22 @@ void smoe_constraint_close(smoe_constraint *c) {
     mask_cache_free(c);
     mask_trie_free(&c->full);
     mask_trie_free(&c->rest);
+    mask_trie_free(&c->rest_long);
     grammar_program_free(&c->program);
     free(c->tokens.at);
     free(c->tokens.bytes);
     free(c->core);
     free(c->run);
+    free(c->same);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
 uint64_t smoe_constraint_bytes(const smoe_constraint *c) {
-    return sizeof *c + grammar_program_bytes(&c->program) + c->program.n_state +
-           c->tokens.at[c->tokens.n_id] + ((uint64_t)c->tokens.n_id + 1) * sizeof *c->tokens.at +
-           mask_trie_bytes(&c->full) + mask_trie_bytes(&c->rest) +
+    return sizeof *c + grammar_program_bytes(&c->program) +
+           c->program.n_state * (1 + sizeof *c->same) + c->tokens.at[c->tokens.n_id] +
+           ((uint64_t)c->tokens.n_id + 1) * sizeof *c->tokens.at + mask_trie_bytes(&c->full) +
+           mask_trie_bytes(&c->rest) + mask_trie_bytes(&c->rest_long) +
            (MASK_CORE_CHARS + 1) * c->n_word * sizeof *c->core + mask_cache_bytes(c);
 }
 

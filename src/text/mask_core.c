@@ -26,10 +26,12 @@ int mask_split_tokens(smoe_constraint *c, smoe_error *err) {
     const mask_tokens *t = &c->tokens;
     int32_t *all = mem_array(t->n_id, sizeof *all);
     int32_t *rest = mem_array(t->n_id, sizeof *rest);
+    int32_t *rest_long = mem_array(t->n_id, sizeof *rest_long);
     uint32_t n_all = 0;
     uint32_t n_rest = 0;
+    uint32_t n_long = 0;
     c->core = mem_array((MASK_CORE_CHARS + 1) * c->n_word, sizeof *c->core);
-    int rc = all && rest && c->core
+    int rc = all && rest && rest_long && c->core
                  ? SMOE_OK
                  : err_no_memory(err, (MASK_CORE_CHARS + 1) * c->n_word * sizeof *c->core);
     for (uint32_t id = 0; id < t->n_id && rc == SMOE_OK; id++) {
@@ -39,8 +41,10 @@ int mask_split_tokens(smoe_constraint *c, smoe_error *err) {
         }
         uint32_t n = core_chars(t->bytes + t->at[id], bytes);
         all[n_all++] = (int32_t)id;
-        if (n > MASK_CORE_CHARS) {
+        if (n > MASK_CORE_CHARS && bytes <= MASK_REST_BYTES) {
             rest[n_rest++] = (int32_t)id;
+        } else if (n > MASK_CORE_CHARS) {
+            rest_long[n_long++] = (int32_t)id;
         }
         for (; n <= MASK_CORE_CHARS; n++) {
             c->core[n * c->n_word + id / 64] |= 1ull << (id % 64);
@@ -48,8 +52,10 @@ int mask_split_tokens(smoe_constraint *c, smoe_error *err) {
     }
     rc = rc ? rc : mask_trie_build(&c->full, t, all, n_all, err);
     rc = rc ? rc : mask_trie_build(&c->rest, t, rest, n_rest, err);
+    rc = rc ? rc : mask_trie_build(&c->rest_long, t, rest_long, n_long, err);
     free(all);
     free(rest);
+    free(rest_long);
     return rc;
 }
 
@@ -151,6 +157,7 @@ int mask_find_runs(smoe_constraint *c, smoe_error *err) {
     for (uint32_t s = 1; s < n && rc == SMOE_OK; s++) {
         c->run[s] = find_run(&f, s);
     }
+    rc = rc ? rc : mask_find_same(c, f.after, err);
     free(f.tail[0]);
     free(f.tail[1]);
     free(f.after);

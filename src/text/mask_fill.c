@@ -173,13 +173,11 @@ static uint32_t *slot_of(const mask_cache *k, uint32_t parent, uint32_t state) {
     return &k->head[(h ^ h >> 15) & (MASK_ENTRIES - 1)];
 }
 
-/* Keeps what scratch holds as an entry; false when there is no room. bits: a bitmap to add, or
- * NULL. */
-static bool keep(smoe_constraint *c, uint32_t parent, uint32_t state, bool is_rest,
-                 const uint64_t *bits) {
+/* Keeps what scratch holds as an entry; false when there is no room. */
+static bool keep(smoe_constraint *c, uint32_t parent, uint32_t state, enum mask_tree tree) {
     mask_cache *k = &c->cache;
     const mask_scratch *s = &c->scratch;
-    bool has_bits = bits || s->n_id * sizeof *s->ids > c->n_word * sizeof *s->bits;
+    bool has_bits = s->n_id * sizeof *s->ids > c->n_word * sizeof *s->bits;
     uint32_t words = s->n_exit + (has_bits ? 0 : s->n_id);
     if (k->n_entry == MASK_ENTRIES || k->cap_list - k->n_list < words ||
         (has_bits && k->n_bits == MASK_BITMAPS)) {
@@ -187,14 +185,14 @@ static bool keep(smoe_constraint *c, uint32_t parent, uint32_t state, bool is_re
     }
     mask_entry *e = &k->entry[k->n_entry];
     uint32_t *slot = slot_of(k, parent, state);
-    *e = (mask_entry){
-        .parent = parent, .state = state, .chain = *slot, .is_rest = is_rest, .has_bits = has_bits};
+    *e = (mask_entry){.parent = parent,
+                      .state = state,
+                      .chain = *slot,
+                      .tree = (uint8_t)tree,
+                      .has_bits = has_bits};
     *slot = ++k->n_entry;
     if (has_bits) {
-        uint64_t *to = k->bits + k->n_bits * c->n_word;
-        for (size_t i = 0; i < c->n_word; i++) {
-            to[i] = s->bits[i] | (bits ? bits[i] : 0);
-        }
+        memcpy(k->bits + k->n_bits * c->n_word, s->bits, c->n_word * sizeof *s->bits);
         e->at = k->n_bits++;
     } else {
         memcpy(k->list + k->n_list, s->ids, s->n_id * sizeof *s->ids);
@@ -209,19 +207,22 @@ static bool keep(smoe_constraint *c, uint32_t parent, uint32_t state, bool is_re
     return true;
 }
 
+static const mask_trie *tree_of(const smoe_constraint *c, enum mask_tree tree) {
+    return tree == MASK_FULL ? &c->full : tree == MASK_REST ? &c->rest : &c->rest_long;
+}
+
 /* What a state allows by itself. */
-static bool fill_state(smoe_constraint *c, uint32_t state, bool *is_rest) {
+static bool fill_state(smoe_constraint *c, uint32_t state, enum mask_tree tree) {
     mask_scratch *s = &c->scratch;
-    *is_rest = c->run[state] > 0;
     s->config[0] = (grammar_config){state, WALK_END};
-    return walk(c, &s->walker, *is_rest ? &c->rest : &c->full, 0, 1);
+    return walk(c, &s->walker, tree_of(c, tree), 0, 1);
 }
 
 /* What a caller's state allows after the exits of the chain before it. */
 static bool fill_caller(smoe_constraint *c, const mask_entry *before, uint32_t state) {
     mask_scratch *s = &c->scratch;
     grammar_walker *w = &s->walker;
-    const mask_trie *t = before->is_rest ? &c->rest : &c->full;
+    const mask_trie *t = tree_of(c, before->tree);
     uint32_t n = walker_enter(w, state, WALK_END, s->config, MASK_WIDTH);
     bool is_exit = w->accepts;
     bool is_good = !w->is_exceeded;
@@ -238,29 +239,22 @@ static bool fill_caller(smoe_constraint *c, const mask_entry *before, uint32_t s
 
 enum found { FOUND, NO_ROOM, EXCEEDED };
 
-static enum found find_entry(smoe_constraint *c, uint32_t parent, uint32_t state, uint32_t *out) {
+/* tree: of a state by itself; a caller's is that of the chain before it. */
+static enum found find_entry(smoe_constraint *c, uint32_t parent, uint32_t state,
+                             enum mask_tree tree, uint32_t *out) {
     mask_cache *k = &c->cache;
     for (uint32_t at = *slot_of(k, parent, state); at; at = k->entry[at - 1].chain) {
-        if (k->entry[at - 1].parent == parent && k->entry[at - 1].state == state) {
+        const mask_entry *e = &k->entry[at - 1];
+        if (e->parent == parent && e->state == state && e->tree == tree) {
             *out = at;
             return FOUND;
         }
     }
     begin(c);
-    const uint64_t *bits = NULL;
-    bool is_rest;
-    bool is_good;
-    if (parent) {
-        is_rest = k->entry[parent - 1].is_rest;
-        is_good = fill_caller(c, &k->entry[parent - 1], state);
-    } else {
-        is_good = fill_state(c, state, &is_rest);
-        bits = is_rest ? c->core + c->run[state] * c->n_word : NULL;
-    }
-    if (!is_good) {
+    if (!(parent ? fill_caller(c, &k->entry[parent - 1], state) : fill_state(c, state, tree))) {
         return EXCEEDED;
     }
-    if (!keep(c, parent, state, is_rest, bits)) {
+    if (!keep(c, parent, state, tree)) {
         return NO_ROOM;
     }
     *out = k->n_entry;
@@ -277,19 +271,22 @@ typedef struct collector {
     uint32_t n_visit;
 } collector;
 
+static void add_bits(const collector *k, const uint64_t *bits) {
+    size_t n = mask_words(k->n_id);
+    n = n < k->c->n_word ? n : k->c->n_word;
+    for (size_t i = 0; i < n; i++) {
+        k->mask[i] |= bits[i];
+    }
+}
+
 static void add_entry(const collector *k, const mask_entry *e) {
-    const smoe_constraint *c = k->c;
+    const mask_cache *cache = &k->c->cache;
     if (e->has_bits) {
-        size_t n = mask_words(k->n_id);
-        const uint64_t *bits = c->cache.bits + e->at * c->n_word;
-        n = n < c->n_word ? n : c->n_word;
-        for (size_t i = 0; i < n; i++) {
-            k->mask[i] |= bits[i];
-        }
+        add_bits(k, cache->bits + e->at * k->c->n_word);
         return;
     }
     for (uint32_t i = 0; i < e->n_id; i++) {
-        uint32_t id = c->cache.list[e->at + i];
+        uint32_t id = cache->list[e->at + i];
         if (id < k->n_id) {
             k->mask[id / 64] |= 1ull << (id % 64);
         }
@@ -297,12 +294,12 @@ static void add_entry(const collector *k, const mask_entry *e) {
 }
 
 /* Adds what a state allows, then what its callers do behind it; no deeper than a token is long. */
-static enum found add_chain(collector *k, uint32_t parent, grammar_config at) {
+static enum found add_chain(collector *k, uint32_t parent, grammar_config at, enum mask_tree tree) {
     uint32_t index;
     if (++k->n_visit > VISITS) {
         return NO_ROOM;
     }
-    enum found found = find_entry(k->c, parent, at.state, &index);
+    enum found found = find_entry(k->c, parent, at.state, tree, &index);
     if (found != FOUND) {
         return found;
     }
@@ -314,10 +311,21 @@ static enum found add_chain(collector *k, uint32_t parent, grammar_config at) {
     for (uint32_t i = 0; i < stack->n && found == FOUND; i++) {
         grammar_config caller = k->walker->link[stack->first + i];
         if (caller.state) {
-            found = add_chain(k, index, caller);
+            found = add_chain(k, index, caller, tree);
         }
     }
     return found;
+}
+
+/* One place: core tokens by the length of the run, the others by walks. */
+static enum found add_config(collector *k, grammar_config at) {
+    smoe_constraint *c = k->c;
+    if (c->run[at.state] == 0) {
+        return add_chain(k, 0, at, MASK_FULL);
+    }
+    add_bits(k, c->core + c->run[at.state] * c->n_word);
+    enum found found = add_chain(k, 0, (grammar_config){c->same[at.state], at.stack}, MASK_REST);
+    return found == FOUND && c->rest_long.n_id ? add_chain(k, 0, at, MASK_LONG) : found;
 }
 
 static enum found collect(collector *k, const grammar_config *config, uint32_t n) {
@@ -325,7 +333,7 @@ static enum found collect(collector *k, const grammar_config *config, uint32_t n
     memset(k->mask, 0, mask_words(k->n_id) * sizeof *k->mask);
     k->n_visit = 0;
     for (uint32_t i = 0; i < n && found == FOUND; i++) {
-        found = add_chain(k, 0, config[i]);
+        found = add_config(k, config[i]);
     }
     return found;
 }

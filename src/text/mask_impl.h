@@ -8,7 +8,8 @@
 #include "text/mask_trie.h"
 
 enum {
-    MASK_CORE_CHARS = 32,      /* longest token that counts as made of core characters */
+    MASK_CORE_CHARS = 128,     /* longest token that counts as made of core characters */
+    MASK_REST_BYTES = 32,      /* longest token of the rest */
     MASK_ENTRIES = 1 << 14,    /* of the cache */
     MASK_BITMAPS = 256,        /* bitmaps of the cache */
     MASK_LIST_WORDS = 1 << 19, /* of the cache, besides twice the nodes of the tree */
@@ -16,13 +17,16 @@ enum {
     MASK_WIDTH = 1 << 12       /* configurations of one place */
 };
 
+/* Which tokens a walk is about. */
+enum mask_tree { MASK_FULL, MASK_REST, MASK_LONG };
+
 /* What a state allows after a chain of callers: entry (parent, state) holds what it adds to its
  * parent's. */
 typedef struct mask_entry {
     uint32_t parent; /* index + 1; 0: the state is where the walk stands, not a caller */
     uint32_t state;
     uint32_t chain;   /* next of the same slot, index + 1 */
-    bool is_rest;     /* exits are nodes of the rest, not of the full tree */
+    uint8_t tree;     /* a mask_tree, whose nodes the exits are */
     bool has_bits;    /* bits instead of ids */
     uint32_t at;      /* bitmap number, or place in the lists */
     uint32_t n_id;    /* ids, when no bitmap */
@@ -64,11 +68,13 @@ typedef struct mask_scratch {
 struct smoe_constraint {
     grammar_program program;
     mask_tokens tokens;
-    mask_trie full; /* every token */
-    mask_trie rest; /* those not made of core characters alone */
+    mask_trie full;      /* every token */
+    mask_trie rest;      /* those not made of core characters alone, of at most MASK_REST_BYTES */
+    mask_trie rest_long; /* and the longer ones */
     size_t n_word;
     uint64_t *core; /* [MASK_CORE_CHARS + 1][n_word]: tokens of at most so many core characters */
     uint8_t *run;   /* [n_state]: core characters that the state surely reads, then none */
+    uint32_t *same; /* [n_state]: a state that allows the same tokens of the rest */
     pthread_mutex_t lock; /* over what follows */
     mask_cache cache;
     mask_scratch scratch;
@@ -80,8 +86,11 @@ static inline bool mask_is_core(uint32_t cp) {
     return cp >= 0x20 && cp != '"' && cp != '\\' && cp != '<' && cp != '>' && cp != 0x7f;
 }
 
-/* Fills run (mask_core.c). */
+/* Fills run and same (mask_core.c). */
 int mask_find_runs(smoe_constraint *c, smoe_error *err);
+/* Fills same (mask_same.c). after: [n_state] where any core character leads from a state, 0: not to
+ * one place. */
+int mask_find_same(smoe_constraint *c, const uint32_t *after, smoe_error *err);
 /* Sorts the tokens into core and trees. */
 int mask_split_tokens(smoe_constraint *c, smoe_error *err);
 
