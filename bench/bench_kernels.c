@@ -1,9 +1,9 @@
 /* Matrix products against the memory they read.
  *
  * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside a plain read
- * of the same memory in the same run. 4, 16 and 64 tokens, which are small, usual and large groups of
- * an expert in prefill: in GOP/s (a multiply and an add are two). Best of a few repetitions, since
- * other work on the machine only ever slows one down.
+ * of the same memory in the same run. 4, 16 and 64 tokens, which are small, usual and large groups
+ * of an expert in prefill: in GOP/s (a multiply and an add are two). Best of a few repetitions,
+ * since other work on the machine only ever slows one down.
  *
  * smoe-bench kernels [VARIANT [TYPE]]; portable code for ggml's types only when asked for.
  */

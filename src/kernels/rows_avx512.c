@@ -137,8 +137,8 @@ ALWAYS_INLINE void add_tokens(enum rows_kind kind, const rows_tile *w, size_t n_
     }
 }
 
-/* Sixteen rows, of which the first n_row are stored, against up to CHUNK_TOKENS tokens. ahead: where
- * what is multiplied next begins, which is only prefetched. */
+/* Sixteen rows, of which the first n_row are stored, against up to CHUNK_TOKENS tokens. ahead:
+ * where what is multiplied next begins, which is only prefetched. */
 ALWAYS_INLINE void rows_16(enum rows_kind kind, float *y, size_t y_stride, rows_at at,
                            const uint8_t *ahead, int32_t n_row, int32_t n_col, const act_q8 *x,
                            size_t x_stride, int32_t n_tok) {
