@@ -290,7 +290,7 @@ TEST(telemetry_token_stats_account_for_the_end) {
     CHECK_INT(json_object_array_length(json_find(o, "token_stats")), 0);
     CHECK(number(json_find(o, "after_tokens"), "ns") > 0);
     check_costs(o);
-    test_write_file(test_path("g"), "root ::= \"On\" \"e\"?", 20);
+    test_write_file(test_path("g"), "root ::= \"On\" \"e\"?", 18);
     snprintf(bias, sizeof bias, "%d=99", end);
     r = test_smoe("run", TALES, "-q", "--json", "--token-stats", "--ids", PROMPT, "--temp", "0",
                   "--logit-bias", bias, "--grammar", test_path("g"), "--stop", "One", NULL);
