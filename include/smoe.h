@@ -181,7 +181,9 @@ typedef struct smoe_model_options {
     const char *const *vault_on; /* [n_vault_on]: folders on other drives with copies of the model's
                                     files (not of the scout's); reads are spread over all drives */
     size_t n_vault_on;
-    bool resident;   /* ring for every expert, all read at open */
+    bool learn;    /* start from how often earlier runs used each expert, and keep it at the close:
+                        in NAME.heat beside a vault or GGUF file, else in the user's cache folder */
+    bool resident; /* ring for every expert, all read at open */
     const char *isa; /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
     smoe_log_fn log;
     void *log_user;
@@ -208,6 +210,9 @@ typedef struct smoe_plan {
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
+/* Between calls on sessions, when there is time: reads experts that earlier runs used most into
+ * what is free of the ring, for about budget_ms. Returns whether there is more to do. */
+SMOE_API bool smoe_model_idle(smoe_model *model, int32_t budget_ms);
 SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
 /* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that is
  * computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest. The
@@ -522,6 +527,7 @@ typedef struct smoe_stats {
     uint64_t guess_named;             /* all that the gates named where there was a guess */
     bool lookahead_on;                /* now; lookahead_switches counts its changes */
     uint64_t lookahead_switches;
+    uint64_t warm_reads, warm_used; /* since open: experts read as most used in earlier runs */
     uint64_t evictions;
     uint64_t read_retries;
     uint64_t wait_ns;            /* the forward pass stood still for the drive */

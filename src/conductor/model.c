@@ -179,6 +179,10 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
     }
     set_exec(m, &o);
     pressure_open(&m->pressure);
+    m->learns = o.learn;
+    if (m->learns) {
+        learn_load(m);
+    }
     *out = m;
     return SMOE_OK;
 }
@@ -186,6 +190,9 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
 void smoe_model_close(smoe_model *m) {
     if (!m) {
         return;
+    }
+    if (m->learns) {
+        learn_save(m);
     }
     pressure_close(&m->pressure);
     (void)trace_writer_close(m->trace, NULL);
@@ -243,6 +250,8 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .guess_named = m->ahead.named,
                         .lookahead_on = m->ahead.is_on && !m->is_resident,
                         .lookahead_switches = m->ahead.n_switch,
+                        .warm_reads = s.warm_reads,
+                        .warm_used = s.warm_used,
                         .evictions = s.evictions,
                         .read_retries = s.read_retries,
                         .wait_ns = s.wait_ns,
