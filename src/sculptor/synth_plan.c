@@ -65,6 +65,8 @@ static void grow(planner *b) {
 
 /* A tensor of slices of rows; n_slice 0: a matrix; n_row 0 as well: a vector. */
 static synth_tensor *add(planner *b, dtype type, int64_t n_col, int64_t n_row, int64_t n_slice,
+                         double std, const char *format, ...) __attribute__((format(printf, 7, 8)));
+static synth_tensor *add(planner *b, dtype type, int64_t n_col, int64_t n_row, int64_t n_slice,
                          double std, const char *format, ...) {
     static synth_tensor spare; /* written to after a failure only */
     va_list args;
