@@ -121,8 +121,10 @@ link = @$(call say,LD); $(if $(V),set -x;) \
 $(BUILD)/smoe: $(CLI_OBJ) $(BUILD)/libsmoe.a $(BUILD)/stamp/link
 	$(call link,$(CLI_OBJ),$(CLI_LIBS))
 
-$(BUILD)/smoe-test: $(TEST_OBJ) $(BUILD)/libsmoe.a $(BUILD)/stamp/link
-	$(call link,$(TEST_OBJ))
+# Tests look at these parts of the program from within.
+TESTED_CLI := $(BUILD)/obj/src/cli/live_frame.o $(BUILD)/obj/src/cli/stats.o
+$(BUILD)/smoe-test: $(TEST_OBJ) $(TESTED_CLI) $(BUILD)/libsmoe.a $(BUILD)/stamp/link
+	$(call link,$(TEST_OBJ) $(TESTED_CLI))
 
 $(BUILD)/smoe-bench: $(BENCH_OBJ) $(BUILD)/libsmoe.a $(BUILD)/stamp/link
 	$(call link,$(BENCH_OBJ))
@@ -214,6 +216,9 @@ arm-check: ## compile the portable parts for aarch64 (when a cross compiler is t
 bench: $(BUILD)/smoe-bench $(BUILD)/smoe ## measure kernels, decode and prefill (B=pattern: some)
 	@SMOE_BIN=$(BUILD)/smoe $(BUILD)/smoe-bench $(B)
 
+bench-kernels: $(BUILD)/smoe-bench ## measure kernels beside the machine's memory (B='avx512 q4_k')
+	@$(BUILD)/smoe-bench kernels $(B)
+
 # ---- installing
 
 BINDIR = $(DESTDIR)$(PREFIX)/bin
@@ -253,7 +258,7 @@ help: ## list the targets
 
 FORCE:
 .PHONY: all check check-all asan ubsan tsan fuzz fuzzers fuzz-replay lint tidy format arm-check \
-        bench install uninstall dist clean help FORCE
+        bench bench-kernels install uninstall dist clean help FORCE
 .SECONDARY:
 
 -include $(patsubst %.o,%.d,$(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ) $(BENCH_OBJ) $(FUZZ_OBJ) \

@@ -1,8 +1,9 @@
 /* Matrix products against the memory they read.
  *
  * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside a plain read
- * of the same memory in the same run. 64 tokens: in GOP/s (a multiply and an add are two). Best of
- * a few repetitions, since other work on the machine only ever slows one down.
+ * of the same memory in the same run. 4, 16 and 64 tokens, which are small, usual and large groups
+ * of an expert in prefill: in GOP/s (a multiply and an add are two). Best of a few repetitions,
+ * since other work on the machine only ever slows one down.
  *
  * smoe-bench kernels [VARIANT [TYPE]]; portable code for ggml's types only when asked for.
  */
@@ -10,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -18,8 +20,9 @@
 #include "kernels/kernels.h"
 #include "sculptor/quantise.h"
 
-enum { N_COL = 4096, ROWS_A_TASK = 32, REPEATS = 4, PREFILL_TOK = 64, PREFILL_ROWS = 1024 };
-static const size_t WEIGHT_BYTES = (size_t)256 << 20;
+enum { N_COL = 2048, ROWS_A_TASK = 64, REPEATS = 24, PREFILL_TOK = 64, PREFILL_ROWS = 1024 };
+static const int32_t groups[] = {4, 16, PREFILL_TOK};
+static const size_t WEIGHT_BYTES = (size_t)96 << 20;
 
 typedef struct product {
     matmul_fn *fn;
@@ -114,12 +117,13 @@ static void bench_type(bench_state *s, const kernels *k, dtype type, bool q8, co
                       best_s(s->threads[i], product_task, &p, n_task) * 1e-9;
         printf("  %6.2f %4.0f%%", rate, 100 * rate / read[i]);
     }
-    p.n_tok = PREFILL_TOK;
     p.n_row = PREFILL_ROWS;
-    for (int i = 0; i < 2; i++) {
-        double ops = 2.0 * PREFILL_TOK * PREFILL_ROWS * N_COL;
-        printf("  %8.1f",
-               ops / best_s(s->threads[i], product_task, &p, PREFILL_ROWS / ROWS_A_TASK) * 1e-9);
+    for (size_t i = 0; i < 2 * sizeof groups / sizeof *groups; i++) {
+        p.n_tok = groups[i / 2];
+        double ops = 2.0 * p.n_tok * PREFILL_ROWS * N_COL;
+        printf("  %6.0f",
+               ops / best_s(s->threads[i % 2], product_task, &p, PREFILL_ROWS / ROWS_A_TASK) *
+                   1e-9);
     }
     printf("\n");
     fflush(stdout);
@@ -131,6 +135,9 @@ static int open_state(bench_state *s, smoe_error *err) {
     void *base = NULL;
     int rc = mem_map(&base, WEIGHT_BYTES, err);
     s->weights = base;
+    if (base) {
+        (void)madvise(base, WEIGHT_BYTES, MADV_HUGEPAGE); /* as the ring and the resident weights */
+    }
     s->x = aligned_alloc(64, (size_t)PREFILL_TOK * N_COL * sizeof *s->x);
     s->x_q8 = aligned_alloc(64, PREFILL_TOK * act_row_blocks(N_COL) * sizeof *s->x_q8);
     y_n = y_n < PREFILL_TOK * PREFILL_ROWS ? PREFILL_TOK * PREFILL_ROWS : y_n;
@@ -175,9 +182,9 @@ static void bench_all(bench_state *s, int argc, char **argv) {
     }
     printf("plain memory read: %.2f GB/s with 1 thread, %.2f GB/s with 2; %d CPUs\n", read[0],
            read[1], cpu_count());
-    printf("%-22s  %s  %s\n", "", "1 token: GB/s, share of read", "64 tokens: GOP/s");
-    printf("%-9s %-7s %-4s  %-12s  %-12s  %8s  %8s\n", "variant", "type", "act", "1 thread",
-           "2 threads", "1 thread", "2");
+    printf("%-22s  %-26s  %s\n", "", "1 token: GB/s, of read", "GOP/s with 1 and 2 threads");
+    printf("%-9s %-7s %-4s  %-12s  %-12s  %14s  %14s  %14s\n", "variant", "type", "act", "1 thread",
+           "2 threads", "4 tokens", "16", "64");
     for (int v = 0; kernels_variant(v); v++) {
         const kernels *k = kernels_variant(v);
         for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

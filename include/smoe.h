@@ -181,7 +181,9 @@ typedef struct smoe_model_options {
     const char *const *vault_on; /* [n_vault_on]: folders on other drives with copies of the model's
                                     files (not of the scout's); reads are spread over all drives */
     size_t n_vault_on;
-    bool resident;   /* ring for every expert, all read at open */
+    bool learn;    /* start from how often earlier runs used each expert, and keep it at the close:
+                        in NAME.heat beside a vault or GGUF file, else in the user's cache folder */
+    bool resident; /* ring for every expert, all read at open */
     const char *isa; /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
     smoe_log_fn log;
     void *log_user;
@@ -208,6 +210,9 @@ typedef struct smoe_plan {
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
+/* Between calls on sessions, when there is time: reads experts that earlier runs used most into
+ * what is free of the ring, for about budget_ms. Returns whether there is more to do. */
+SMOE_API bool smoe_model_idle(smoe_model *model, int32_t budget_ms);
 SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
 /* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that is
  * computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest. The
@@ -581,6 +586,7 @@ typedef struct smoe_stats {
     uint64_t guess_named;             /* all that the gates named where there was a guess */
     bool lookahead_on;                /* now; lookahead_switches counts its changes */
     uint64_t lookahead_switches;
+    uint64_t warm_reads, warm_used; /* since open: experts read as most used in earlier runs */
     uint64_t evictions;
     uint64_t read_retries;
     uint64_t wait_ns;            /* the forward pass stood still for the drive */
@@ -589,8 +595,9 @@ typedef struct smoe_stats {
     uint64_t work_ns;            /* prefill_ns + decode_ns */
     uint64_t peak_process_bytes; /* VmHWM */
     uint64_t ceiling_bytes;
-    uint64_t ring_bytes; /* now */
-    uint64_t n_resize;   /* times the ring changed its size */
+    uint64_t ring_bytes;      /* now */
+    uint64_t ring_used_bytes; /* now: of which hold experts */
+    uint64_t n_resize;        /* times the ring changed its size */
     /* Powers of two: slot i counts values from 2^(i-1) below 2^i, slot 0 zeros. */
     uint64_t read_us[SMOE_STAT_SLOTS];  /* reads by their time from submission on */
     uint64_t read_kib[SMOE_STAT_SLOTS]; /* reads by size */
@@ -602,8 +609,17 @@ typedef struct smoe_stats {
     bool direct;
 } smoe_stats;
 
+/* These two and smoe_model_experts may be called between calls on the model's sessions, and from
+ * smoe_generate's on_token on its thread, where everything that the token took is counted; never
+ * from another thread while a call runs. */
 SMOE_API void smoe_model_stats(const smoe_model *model, smoe_stats *out);
 SMOE_API void smoe_model_stats_reset(smoe_model *model);
+
+typedef enum smoe_place { SMOE_PLACE_DRIVE, SMOE_PLACE_READING, SMOE_PLACE_RING } smoe_place;
+
+/* Where each expert is, a smoe_place, and how often it was used since open or the last reset (the
+ * sum over all is uses): [n_moe_layer][n_expert] of smoe_info. Either may be NULL. */
+SMOE_API void smoe_model_experts(const smoe_model *model, uint8_t *place, uint32_t *uses);
 
 #ifdef __cplusplus
 }

@@ -164,7 +164,8 @@ TEST(kernels_tables_are_complete) {
             CHECK(k->mm_f32[WEIGHT_TYPES[i]] && k->dequant_row[WEIGHT_TYPES[i]]);
             CHECK(!!k->mm_q8[WEIGHT_TYPES[i]] == has_q8(WEIGHT_TYPES[i]));
         }
-        CHECK(k->quantize_act && k->rms_norm && k->silu_mul && k->exp_sum && k->add_scaled);
+        CHECK(k->quantize_act && k->rms_norm && k->silu_mul && k->exp_sum && k->add_scaled &&
+              k->max_of);
         for (int i = 0; i < KV_TYPES; i++) {
             CHECK(k->kv_dot[i] && k->kv_mix[i] && k->kv_store[i]);
         }
@@ -409,6 +410,11 @@ TEST(kernels_row_operations_match_portable) {
             k->add_scaled(got, 0.37f, a, n);
             ref->add_scaled(want, 0.37f, a, n);
             check_close(k, "add_scaled", got, want, n, 1e-6, 1e-5);
+            CHECK(k->max_of(a, n) == ref->max_of(a, n));
+            a[test_rand() % (size_t)n] = NAN;
+            CHECK(k->max_of(a, n) == ref->max_of(a, n));
+            a[n - 1] = 500;
+            CHECK(k->max_of(a, n) == 500);
         }
     }
 }
@@ -432,37 +438,40 @@ TEST(kernels_exponentials_at_the_edges) {
     }
 }
 
-static void check_kv(const kernels *k, enum kv_type type, int32_t n_row, int32_t head_dim) {
+static void check_kv(const kernels *k, enum kv_type type, int32_t n_q, int32_t n_row, int32_t dim) {
     const kernels *ref = kernels_variant(0);
-    size_t elem = type == KV_F16 ? 2 : 4, stride = (size_t)head_dim + 3;
-    uint8_t *cache = test_guarded(((size_t)(n_row - 1) * stride + (size_t)head_dim) * elem);
-    float *q = random_floats((size_t)head_dim), *p = random_floats((size_t)n_row);
-    for (int32_t i = 0; i < n_row; i++) {
-        k->kv_store[type](random_floats((size_t)head_dim), head_dim,
-                          cache + (size_t)i * stride * elem);
+    size_t elem = type == KV_F16 ? 2 : 4, stride = (size_t)dim + 3, n = (size_t)n_row;
+    size_t gap = n + 2, n_out = (size_t)(n_q - 1) * gap + n, n_acc = (size_t)n_q * (size_t)dim;
+    uint8_t *cache = test_guarded(((n - 1) * stride + (size_t)dim) * elem);
+    float *q = random_floats(n_acc), *p = random_floats(n_out);
+    for (size_t i = 0; i < n; i++) {
+        k->kv_store[type](random_floats((size_t)dim), dim, cache + i * stride * elem);
     }
-    float *got = poisoned((size_t)n_row), *want = poisoned((size_t)n_row);
-    k->kv_dot[type](q, cache, stride, n_row, head_dim, 0.125f, got);
-    ref->kv_dot[type](q, cache, stride, n_row, head_dim, 0.125f, want);
-    check_close(k, "kv_dot", got, want, n_row, 1e-6, 1e-6 * sqrt(head_dim));
-    float *alone = poisoned((size_t)n_row);
-    for (int32_t i = 0; i < n_row; i++) {
-        k->kv_dot[type](q, cache + (size_t)i * stride * elem, stride, 1, head_dim, 0.125f,
-                        alone + i);
+    kv_rows rows = {cache, stride, n_row, dim};
+    float *got = poisoned(n_out), *want = poisoned(n_out), *alone = poisoned(n_out);
+    k->kv_dot[type](q, n_q, &rows, 0.125f, got, gap);
+    ref->kv_dot[type](q, n_q, &rows, 0.125f, want, gap);
+    check_close(k, "kv_dot", got, want, (int32_t)n_out, 1e-6, 1e-6 * sqrt(dim));
+    for (size_t i = 0; i < n * (size_t)n_q; i++) {
+        kv_rows one = {cache + i % n * stride * elem, stride, 1, dim};
+        k->kv_dot[type](q + i / n * (size_t)dim, 1, &one, 0.125f, alone + i / n * gap + i % n, 1);
     }
-    CHECK(memcmp(got, alone, (size_t)n_row * sizeof *got) == 0);
+    CHECK(memcmp(got, alone, n_out * sizeof *got) == 0);
 
-    size_t bytes = (size_t)head_dim * sizeof(float);
-    float *acc = random_floats((size_t)head_dim), *acc_want = malloc(bytes), *step = malloc(bytes);
-    memcpy(acc_want, acc, bytes);
-    memcpy(step, acc, bytes);
-    k->kv_mix[type](p, cache, stride, n_row, head_dim, acc);
-    ref->kv_mix[type](p, cache, stride, n_row, head_dim, acc_want);
-    check_close(k, "kv_mix", acc, acc_want, head_dim, 1e-6, 1e-6 * n_row);
-    for (int32_t i = 0; i < n_row; i++) {
-        k->kv_mix[type](p + i, cache + (size_t)i * stride * elem, stride, 1, head_dim, step);
+    float *acc = random_floats(n_acc), *acc_want = malloc(n_acc * sizeof *acc);
+    float *step = malloc(n_acc * sizeof *acc);
+    memcpy(acc_want, acc, n_acc * sizeof *acc);
+    memcpy(step, acc, n_acc * sizeof *acc);
+    k->kv_mix[type](p, gap, n_q, &rows, acc);
+    ref->kv_mix[type](p, gap, n_q, &rows, acc_want);
+    check_close(k, "kv_mix", acc, acc_want, (int32_t)n_acc, 1e-6, 1e-6 * n_row);
+    for (size_t i = 0; i < n * (size_t)n_q; i++) {
+        kv_rows one = {cache + i % n * stride * elem, stride, 1, dim};
+        k->kv_mix[type](p + i / n * gap + i % n, 1, 1, &one, step + i / n * (size_t)dim);
     }
-    CHECK(memcmp(acc, step, bytes) == 0);
+    CHECK(memcmp(acc, step, n_acc * sizeof *acc) == 0);
+    free(acc_want);
+    free(step);
 }
 
 TEST(kernels_attention_matches_portable) {
@@ -470,8 +479,9 @@ TEST(kernels_attention_matches_portable) {
     for (int v = 0; kernels_variant(v); v++) {
         for (int i = 0; i < 11; i++) {
             for (int32_t n_row = 1; n_row < 40; n_row += 6) {
-                check_kv(kernels_variant(v), KV_F32, n_row, head_dim[i]);
-                check_kv(kernels_variant(v), KV_F16, n_row, head_dim[i]);
+                int32_t n_q = 1 + (int32_t)(test_rand() % 9);
+                check_kv(kernels_variant(v), KV_F32, n_q, n_row, head_dim[i]);
+                check_kv(kernels_variant(v), KV_F16, n_q, n_row, head_dim[i]);
             }
         }
     }

@@ -322,6 +322,31 @@ TEST(quants_products_do_not_depend_on_company) {
     }
 }
 
+/* Enough rows and tokens for whole groups of the widest kernels, pieces of them, and more tokens
+ * than one chunk: rows that are multiplied with company twice give the same bits. */
+TEST(quants_products_of_wide_shapes) {
+    static const int32_t n_row[] = {12, 16, 17, 31, 37}, n_col[] = {96, 768, 320};
+    for (int v = 0; kernels_variant(v); v++) {
+        const kernels *k = kernels_variant(v);
+        for (int i = 0; i < N_TYPE * 3; i++) {
+            int32_t rows = n_row[test_rand() % 5];
+            int32_t n_tok = v == 0 ? 2 : 60 + (int32_t)(test_rand() % 12);
+            operands o =
+                make_operands(i % N_TYPE, true, rows, n_col[i / N_TYPE], n_tok, test_rand() % 4);
+            size_t stride = (size_t)rows + 1, n_y = (size_t)n_tok * stride - 1;
+            check_product(k, &o);
+            float *all = poisoned(n_y), *one = poisoned(n_y);
+            multiply(k, &o, all, stride, 0, rows, 0, n_tok);
+            for (int32_t t = 0; t < n_tok; t++) {
+                int32_t r = (int32_t)(test_rand() % (uint64_t)rows);
+                multiply(k, &o, one, stride, 0, r, t, 1);
+                multiply(k, &o, one, stride, r, rows - r, t, 1);
+            }
+            CHECK(memcmp(all, one, n_y * sizeof *all) == 0);
+        }
+    }
+}
+
 /* Activations of +-127 against blocks of one repeated byte, with the signs of the weights and
  * against them: integers of any size on the way, so that overflow and saturation show. */
 static void check_extreme(const kernels *k, int i, const uint8_t *block, int pattern) {

@@ -22,7 +22,7 @@ typedef struct direct_reader {
     uint64_t at_bytes; /* 0: nothing */
 } direct_reader;
 
-#define DIRECT_STAGE_BYTES (8u << 20)
+#define DIRECT_STAGE_BYTES (4u << 20)
 
 /* The caller's direct_reader_close, which takes a zeroed reader too. */
 int direct_reader_open(direct_reader *r, smoe_error *err);

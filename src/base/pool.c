@@ -26,8 +26,8 @@
 #define SPIN_PAUSE() __asm__ volatile("" ::: "memory")
 #endif
 
-/* Longer than the gap between two jobs of one layer, much shorter than a read from the drive, during
- * which the workers should sleep and leave the core to the kernel. */
+/* Longer than the gap between two jobs of one layer, much shorter than a read from the drive,
+ * during which the workers should sleep and leave the core to the kernel. */
 #define SPIN_NS         20000u
 #define PAUSES_PER_LOOK 16
 

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/line.h"
+#include "cli/live.h"
 
 typedef struct chat {
     smoe_model *model;
@@ -19,6 +21,7 @@ typedef struct chat {
     int32_t max_tok;
     option_list stop;
     bool stats;
+    bool live;
     smoe_message *message; /* [n_message]; contents and roles owned */
     size_t n_message;
     size_t n_system; /* 1 when a system message stands first */
@@ -48,14 +51,18 @@ static void drop_messages(chat *c, size_t keep) {
 typedef struct view {
     smoe_output_parser *parser;
     byte_buf content; /* what the conversation keeps: neither reasoning nor markers */
+    FILE *out;        /* standard output, or what goes there when the live view is over */
+    bool is_live;
+    char *late; /* what out has taken, with the live view */
+    size_t late_bytes;
     bool can_dim;
     bool in_reasoning;
 } view;
 
 static void show_reasoning(view *v, bool on) {
     if (v->in_reasoning != on) {
-        fputs(v->can_dim ? (on ? "\033[2m" : "\033[0m") : "", stdout);
-        fputs(on ? "" : "\n\n", stdout);
+        fputs(v->can_dim ? (on ? "\033[2m" : "\033[0m") : "", v->out);
+        fputs(on ? "" : "\n\n", v->out);
     }
     v->in_reasoning = on;
 }
@@ -70,13 +77,13 @@ static bool show_event(void *user, const smoe_output_event *e) {
     if (e->kind == SMOE_OUTPUT_CONTENT) {
         rc = buf_append(&v->content, e->text, e->text_bytes, NULL);
     } else if (e->kind == SMOE_OUTPUT_CALL_BEGIN) {
-        printf("[call of %s: ", e->name);
+        fprintf(v->out, "[call of %s: ", e->name);
     }
-    fwrite(e->text, 1, e->text_bytes, stdout);
+    fwrite(e->text, 1, e->text_bytes, v->out);
     fputs(e->kind == SMOE_OUTPUT_CALL_END      ? "]\n"
           : e->kind == SMOE_OUTPUT_CALL_FAILED ? "] is malformed:\n"
                                                : "",
-          stdout);
+          v->out);
     return rc != SMOE_OK;
 }
 
@@ -86,8 +93,41 @@ static bool print_token(void *user, const smoe_token *token) {
         return true;
     }
     int rc = smoe_output_push(v->parser, token->id, token->text, token->text_bytes, NULL);
-    fflush(stdout);
+    if (v->is_live) {
+        live_token(token->text, token->text_bytes);
+    } else {
+        fflush(v->out);
+    }
     return rc != SMOE_OK;
+}
+
+/* The generation, in the live view if that is wanted; what was held back for it follows. */
+static int generate(chat *c, view *v, const int32_t *ids, size_t n_id, smoe_finish *finish,
+                    bool *stopped, smoe_error *err) {
+    smoe_generate_options o = {.sampling = c->sampling,
+                               .max_tok = c->max_tok,
+                               .stop = c->stop.item,
+                               .n_stop = c->stop.n_item,
+                               .on_token = print_token,
+                               .user = v};
+    smoe_model_stats_reset(c->model);
+    interrupt_begin(c->session);
+    int rc = v->is_live ? live_open(c->model, c->max_tok, err) : SMOE_OK;
+    rc = rc ? rc : smoe_generate(c->session, ids, n_id, &o, NULL, NULL, finish, err);
+    live_close();
+    *stopped = interrupted();
+    interrupt_begin(NULL);
+    if ((rc == SMOE_OK || *stopped) && smoe_output_flush(v->parser, err) != SMOE_OK) {
+        rc = err->code;
+    }
+    show_reasoning(v, false);
+    if (v->is_live) {
+        fclose(v->out);
+        v->out = stdout;
+        fwrite(v->late ? v->late : "", 1, v->late_bytes, stdout);
+        free(v->late);
+    }
+    return rc;
 }
 
 /* Answers the last user message. Ctrl-C ends the answer, which then stands as far as it came. */
@@ -107,22 +147,12 @@ static int answer(chat *c) {
         smoe_free(ids);
         return fail(&err);
     }
-    smoe_generate_options o = {.sampling = c->sampling,
-                               .max_tok = c->max_tok,
-                               .stop = c->stop.item,
-                               .n_stop = c->stop.n_item,
-                               .on_token = print_token,
-                               .user = &v};
-    smoe_model_stats_reset(c->model);
     smoe_finish finish = SMOE_FINISH_END;
-    interrupt_begin(c->session);
-    rc = smoe_generate(c->session, ids, n_id, &o, NULL, NULL, &finish, &err);
-    bool stopped = interrupted();
-    interrupt_begin(NULL);
-    if ((rc == SMOE_OK || stopped) && smoe_output_flush(v.parser, &err) != SMOE_OK) {
-        rc = err.code;
-    }
-    show_reasoning(&v, false);
+    bool stopped = false;
+    v.is_live = c->live;
+    v.out = c->live ? open_memstream(&v.late, &v.late_bytes) : stdout;
+    rc = v.out ? generate(c, &v, ids, n_id, &finish, &stopped, &err)
+               : err_set(&err, SMOE_ERR_MEMORY, "out of memory for the answer");
     smoe_output_close(v.parser);
     smoe_free(ids);
     c->sampling.seed++; /* another turn, another draw; still a function of --seed */
@@ -180,6 +210,10 @@ static bool obey(chat *c, const char *line) {
         printf("%s is no command; /help lists them\n", line);
     }
     return true;
+}
+
+static bool work_ahead(void *user) {
+    return smoe_model_idle(user, 20);
 }
 
 /* One message: a line, or several joined where a line ends with a backslash. NULL at the end of
@@ -251,12 +285,17 @@ static int run(const command *self, int argc, char **argv) {
         {OPTION_LIST, 0, "stop", "TEXT", &c.stop, 0, 0,
          "end an answer before this text; may be given several times", NULL},
         {OPTION_FLAG, 0, "stats", NULL, &c.stats, 0, 0, "print statistics after each answer", NULL},
+        {OPTION_FLAG, 0, "live", NULL, &c.live, 0, 0,
+         "show experts, ring and drive on the terminal during an answer", NULL},
         {0}};
     const option *const tables[] = {own, sampling_option_rows(&sampling), model_option_rows(&flags),
                                     NULL};
     int rc = options_parse(self, tables, argc, argv, &path);
     if (rc) {
         return rc < 0;
+    }
+    if (c.live && !live_is_possible(self->name)) {
+        return 1;
     }
     rc = open_model(path, &flags, &c.model, &c.session);
     if (rc) {
@@ -270,6 +309,7 @@ static int run(const command *self, int argc, char **argv) {
             puts("/help lists commands, Ctrl-D leaves.");
         }
         line_open();
+        line_while_waiting(work_ahead, c.model);
         interrupt_begin(NULL);
         rc = converse(&c);
         interrupt_end();

@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/live.h"
+#include "cli/stats.h"
 
 typedef struct run_flags {
     model_flags model;
@@ -21,14 +23,22 @@ typedef struct run_flags {
     int32_t top_logprobs;
     bool has_logprobs;
     option_list stop;
-    bool special, ignore_end, json, stats;
+    bool special, ignore_end, json, stats, token_stats, live;
 } run_flags;
 
 typedef struct printer {
-    bool json; /* keep the text for the JSON value instead of printing it */
+    bool
+        keeps_text; /* for the JSON value, or until the live view is gone, instead of printing it */
+    bool is_live;
     byte_buf text;
     const smoe_tokenizer *tokenizer; /* may be NULL */
     struct json_object *logprobs;    /* array with an element for each token; NULL: not asked for */
+    const smoe_model *costs_of;      /* NULL: costs are not asked for */
+    smoe_stats last;                 /* counters after the latest token */
+    token_cost cost;                 /* of the latest token */
+    byte_buf costs;                  /* "[ {…}, {…}", of all tokens */
+    size_t costs_before_bytes;       /* of costs, without the latest token */
+    size_t n_cost;
 } printer;
 
 /* A number that JSON has: an impossible token's log-probability is -infinity, shown as null. */
@@ -59,17 +69,67 @@ static void keep_logprobs(printer *p, const smoe_token *token) {
     json_object_array_add(p->logprobs, o);
 }
 
+/* What the token took, into costs. As text, since a value of its own for each number would take
+ * more memory than a plan has to spare. */
+static int keep_cost(printer *p) {
+    smoe_stats now;
+    char text[TOKEN_COST_BYTES];
+    smoe_model_stats(p->costs_of, &now);
+    p->cost = token_cost_since(&p->last, &now);
+    token_cost_text(text, &p->cost);
+    p->costs_before_bytes = p->costs.bytes;
+    p->n_cost++;
+    return buf_printf(&p->costs, NULL, "%s%s", p->n_cost == 1 ? "[ " : ", ", text);
+}
+
+static struct json_object *raw_json(const char *text) {
+    struct json_object *o = json_object_new_object();
+    json_object_set_serializer(o, json_object_userdata_to_json_string, (void *)(uintptr_t)text,
+                               NULL);
+    return o;
+}
+
+/* The tokens' costs, and what was done after the last of n_id tokens: for an end token, or for one
+ * that was interrupted. An end token may have been handed out like any other. */
+static void add_costs(struct json_object *o, printer *p, size_t n_id, char rest[TOKEN_COST_BYTES]) {
+    token_cost latest = p->cost;
+    bool had_end = p->n_cost > n_id;
+    size_t bytes = had_end ? p->costs_before_bytes : p->costs.bytes;
+    if (keep_cost(p) != SMOE_OK) {
+        return;
+    }
+    token_cost_text(rest, &p->cost);
+    if (had_end) {
+        token_cost_add(&latest, &p->cost);
+        token_cost_text(rest, &latest);
+    }
+    p->costs.data[bytes] = '\0';
+    p->costs.bytes = bytes;
+    if (buf_append(&p->costs, bytes ? " ]" : "[ ]", bytes ? 2 : 3, NULL) == SMOE_OK) {
+        json_object_object_add(o, "token_stats", raw_json(p->costs.data));
+        json_object_object_add(o, "after_tokens", raw_json(rest));
+    }
+}
+
 static bool print_token(void *user, const smoe_token *token) {
     printer *p = user;
+    if (p->costs_of && keep_cost(p) != SMOE_OK) {
+        return true;
+    }
     if (p->logprobs) {
         keep_logprobs(p, token);
     }
-    if (p->json) {
-        return buf_append(&p->text, token->text, token->text_bytes, NULL) != SMOE_OK;
+    if (p->is_live) {
+        live_token(token->text, token->text_bytes);
+    }
+    bool is_interrupted = interrupted(); /* it may have come before the call began */
+    if (p->keeps_text) {
+        return buf_append(&p->text, token->text, token->text_bytes, NULL) != SMOE_OK ||
+               is_interrupted;
     }
     fwrite(token->text, 1, token->text_bytes, stdout);
     fflush(stdout);
-    return ferror(stdout) != 0;
+    return ferror(stdout) != 0 || is_interrupted;
 }
 
 /* The prompt's ids from whichever of the three options was given; before the model is opened. */
@@ -134,6 +194,7 @@ static struct json_object *id_array(const int32_t *ids, size_t n) {
 static void print_result(const smoe_model *model, const smoe_sampling *sampling,
                          const int32_t *prompt, size_t n_prompt, const int32_t *ids, size_t n_id,
                          printer *p, const char *finish) {
+    char rest[TOKEN_COST_BYTES];
     struct json_object *o = json_object_new_object();
     json_object_object_add(o, "prompt_ids", id_array(prompt, n_prompt));
     json_object_object_add(o, "ids", id_array(ids, n_id));
@@ -146,6 +207,9 @@ static void print_result(const smoe_model *model, const smoe_sampling *sampling,
     }
     json_object_object_add(o, "finish", json_object_new_string(finish));
     json_object_object_add(o, "seed", json_object_new_uint64(sampling->seed));
+    if (p->costs_of) {
+        add_costs(o, p, n_id, rest);
+    }
     json_object_object_add(o, "stats", stats_json(model));
     print_json(o);
 }
@@ -157,8 +221,13 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session, cons
     smoe_finish finish = SMOE_FINISH_LENGTH;
     int32_t *ids = NULL;
     size_t n_id = 0;
-    printer p = {.json = f->json,
+    /* a terminal shows the text in the view until that is over */
+    bool is_late = f->live && !f->json && isatty(STDOUT_FILENO);
+    printer p = {.keeps_text = f->json || is_late,
+                 .is_live = f->live,
                  .text = {.max_bytes = SIZE_MAX / 2},
+                 .costs = {.max_bytes = SIZE_MAX / 2},
+                 .costs_of = f->token_stats ? model : NULL,
                  .tokenizer = smoe_model_tokenizer(model)};
     smoe_sampling sampling;
     if (resolve_sampling(model, &f->sampling, &sampling) != 0) {
@@ -180,9 +249,16 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session, cons
                                .on_token = print_token,
                                .user = &p};
     p.logprobs = f->has_logprobs ? json_object_new_array() : NULL;
+    smoe_model_stats(model, &p.last);
     interrupt_begin(session);
-    int rc = smoe_generate(session, prompt, n_prompt, &o, &ids, &n_id, &finish, &err);
+    int rc = f->live && live_open(model, f->max_tok, &err) != SMOE_OK
+                 ? err.code
+                 : smoe_generate(session, prompt, n_prompt, &o, &ids, &n_id, &finish, &err);
+    live_close();
     bool stopped = interrupt_end();
+    if (is_late && p.text.bytes) {
+        fwrite(p.text.data, 1, p.text.bytes, stdout);
+    }
     if (f->json && (rc == SMOE_OK || stopped)) {
         print_result(model, &sampling, prompt, n_prompt, ids, n_id, &p,
                      stopped ? "interrupted" : finish_name[finish]);
@@ -203,6 +279,7 @@ static int generate(run_flags *f, smoe_model *model, smoe_session *session, cons
     }
     smoe_free(ids);
     buf_free(&p.text);
+    buf_free(&p.costs);
     json_object_put(p.logprobs);
     if (rc == SMOE_ERR_CANCELLED && ferror(stdout)) {
         return 1; /* main says that standard output failed */
@@ -250,7 +327,11 @@ static int run(const command *self, int argc, char **argv) {
          "print one JSON object with ids, text and statistics", NULL},
         {OPTION_INT, 0, "logprobs", "N", &f.top_logprobs, 0, SMOE_MAX_TOP_LOGPROBS,
          "with --json: each token's log-probability and the N likeliest", &f.has_logprobs},
+        {OPTION_FLAG, 0, "token-stats", NULL, &f.token_stats, 0, 0,
+         "with --json: what each token took of time and drive", NULL},
         {OPTION_FLAG, 0, "stats", NULL, &f.stats, 0, 0, "print statistics on stderr", NULL},
+        {OPTION_FLAG, 0, "live", NULL, &f.live, 0, 0,
+         "show experts, ring and drive on the terminal while it writes", NULL},
         {OPTION_TEXT, 'o', "trace", "FILE", &f.trace, 0, 0,
          "record the routing in FILE, for smoe trace replay", NULL},
         {0}};
@@ -265,6 +346,12 @@ static int run(const command *self, int argc, char **argv) {
     size_t n_prompt = 0;
     if (f.has_logprobs && !f.json) {
         return fail_text("--logprobs goes with --json");
+    }
+    if (f.token_stats && !f.json) {
+        return fail_text("--token-stats goes with --json");
+    }
+    if (f.live && !live_is_possible(self->name)) {
+        return 1;
     }
     if (self == &command_trace_record && !f.trace) {
         return fail_text("trace record: name the file to write with -o FILE");

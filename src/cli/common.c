@@ -14,9 +14,11 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/live.h"
+#include "cli/stats.h"
 
 const option *model_option_rows(model_flags *f) {
-    static option rows[18];
+    static option rows[19];
     smoe_model_options *o = &f->options;
     const option all[] = {
         {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
@@ -43,6 +45,8 @@ const option *model_option_rows(model_flags *f) {
          "O_DIRECT reads that bypass the page cache", NULL},
         {OPTION_CHOICE, 0, "policy", "adaptive|recency", &f->policy, 0, 0,
          "which experts the ring keeps", NULL},
+        {OPTION_FLAG, 0, "no-learn", NULL, &f->no_learn, 0, 0,
+         "neither use nor keep how often experts were used in earlier runs", NULL},
         {OPTION_FLAG, 0, "resident", NULL, &o->resident, 0, 0,
          "read every expert at the start and keep it", NULL},
         {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
@@ -168,6 +172,7 @@ int resolve_sampling(const smoe_model *model, sampling_flags *f, smoe_sampling *
 void log_to_stderr(void *user, smoe_log_level level, const char *line) {
     const bool *quiet = user;
     if (level == SMOE_LOG_WARNING || !quiet || !*quiet) {
+        live_suspend();
         fprintf(stderr, "%s%s\n", level == SMOE_LOG_WARNING ? "warning: " : "", line);
     }
 }
@@ -176,6 +181,7 @@ void take_model_choices(model_flags *flags) {
     flags->options.precision = (smoe_precision)flags->precision;
     flags->options.io = (smoe_io_choice)flags->io;
     flags->options.policy = (smoe_policy)flags->policy;
+    flags->options.learn = !flags->no_learn;
     flags->options.direct = (smoe_switch)flags->direct;
     flags->options.lookahead = (smoe_switch)flags->lookahead;
     flags->options.probe = flags->probe ? SMOE_PROBE_REDO : SMOE_PROBE_AUTO;
@@ -225,84 +231,16 @@ int fail_text(const char *format, ...) {
 
 /* ---- statistics */
 
-static double share(uint64_t part, uint64_t whole) {
-    return whole ? 100.0 * (double)part / (double)whole : 0;
-}
-
-static double rate(uint64_t n, uint64_t ns) {
-    return ns ? (double)n * 1e9 / (double)ns : 0;
-}
-
 void print_stats(const smoe_model *model) {
     smoe_stats s;
-    char a[24];
-    char b[24];
     smoe_model_stats(model, &s);
-    fprintf(stderr, "prefill  %8llu tok   %10.1f tok/s\n", (unsigned long long)s.prefill_tok,
-            rate(s.prefill_tok, s.prefill_ns));
-    fprintf(stderr, "decode   %8llu tok   %10.1f tok/s\n", (unsigned long long)s.decode_tok,
-            rate(s.decode_tok, s.decode_ns));
-    fprintf(stderr, "drive    %s in %llu reads, %s a decoded token (%s, %s)\n",
-            format_bytes(a, s.drive_bytes), (unsigned long long)s.n_read,
-            format_bytes(b, s.decode_tok ? s.decode_drive_bytes / s.decode_tok : 0), s.io_backend,
-            s.direct ? "O_DIRECT" : "buffered");
-    fprintf(stderr,
-            "experts  %llu uses: %llu hits (%.1f %%), %llu in flight, %llu misses; %llu "
-            "evicted\n",
-            (unsigned long long)s.uses, (unsigned long long)s.hits, share(s.hits, s.uses),
-            (unsigned long long)s.inflight_hits, (unsigned long long)s.misses,
-            (unsigned long long)s.evictions);
-    if (s.spec_reads) {
-        fprintf(stderr, "bets     %llu read ahead, %llu used (%.1f %%)\n",
-                (unsigned long long)s.spec_reads, (unsigned long long)s.spec_used,
-                share(s.spec_used, s.spec_reads));
-    }
-    if (s.read_retries) {
-        fprintf(stderr, "retries  %llu reads were repeated\n", (unsigned long long)s.read_retries);
-    }
-    fprintf(stderr, "waiting  %.3f s for the drive (%.1f %% of the work); drive busy %.1f %%\n",
-            (double)s.wait_ns * 1e-9, share(s.wait_ns, s.work_ns),
-            share(s.drive_busy_ns, s.work_ns));
-    fprintf(stderr, "memory   peak %s of a ceiling of %s; kernels %s\n",
-            format_bytes(a, s.peak_process_bytes), format_bytes(b, s.ceiling_bytes), s.isa);
-}
-
-static void add(struct json_object *o, const char *key, uint64_t v) {
-    json_object_object_add(o, key, json_object_new_uint64(v));
+    stats_print(&s, stderr);
 }
 
 struct json_object *stats_json(const smoe_model *model) {
     smoe_stats s;
-    struct json_object *o = json_object_new_object();
     smoe_model_stats(model, &s);
-    add(o, "prefill_tok", s.prefill_tok);
-    add(o, "prefill_ns", s.prefill_ns);
-    add(o, "decode_tok", s.decode_tok);
-    add(o, "decode_ns", s.decode_ns);
-    json_object_object_add(o, "prefill_tok_per_s",
-                           json_object_new_double(rate(s.prefill_tok, s.prefill_ns)));
-    json_object_object_add(o, "decode_tok_per_s",
-                           json_object_new_double(rate(s.decode_tok, s.decode_ns)));
-    add(o, "drive_bytes", s.drive_bytes);
-    add(o, "decode_drive_bytes", s.decode_drive_bytes);
-    add(o, "n_read", s.n_read);
-    add(o, "uses", s.uses);
-    add(o, "hits", s.hits);
-    add(o, "inflight_hits", s.inflight_hits);
-    add(o, "misses", s.misses);
-    add(o, "spec_reads", s.spec_reads);
-    add(o, "spec_used", s.spec_used);
-    add(o, "evictions", s.evictions);
-    add(o, "read_retries", s.read_retries);
-    add(o, "wait_ns", s.wait_ns);
-    add(o, "drive_busy_ns", s.drive_busy_ns);
-    add(o, "work_ns", s.work_ns);
-    add(o, "peak_process_bytes", s.peak_process_bytes);
-    add(o, "ceiling_bytes", s.ceiling_bytes);
-    json_object_object_add(o, "io_backend", json_object_new_string(s.io_backend));
-    json_object_object_add(o, "direct", json_object_new_boolean(s.direct));
-    json_object_object_add(o, "isa", json_object_new_string(s.isa));
-    return o;
+    return stats_object(&s);
 }
 
 void print_json(struct json_object *o) {

@@ -178,6 +178,10 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
     }
     set_exec(m, &o);
     pressure_open(&m->pressure);
+    m->learns = o.learn;
+    if (m->learns) {
+        learn_load(m);
+    }
     *out = m;
     return SMOE_OK;
 }
@@ -185,6 +189,9 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
 void smoe_model_close(smoe_model *m) {
     if (!m) {
         return;
+    }
+    if (m->learns) {
+        learn_save(m);
     }
     pressure_close(&m->pressure);
     (void)trace_writer_close(m->trace, NULL);
@@ -242,6 +249,8 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .guess_named = m->ahead.named,
                         .lookahead_on = m->ahead.is_on && !m->is_resident,
                         .lookahead_switches = m->ahead.n_switch,
+                        .warm_reads = s.warm_reads,
+                        .warm_used = s.warm_used,
                         .evictions = s.evictions,
                         .read_retries = s.read_retries,
                         .wait_ns = s.wait_ns,
@@ -251,6 +260,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .peak_process_bytes = machine_peak_bytes(),
                         .ceiling_bytes = m->plan.ceiling_bytes,
                         .ring_bytes = streamer_ring_bytes(m->streamer),
+                        .ring_used_bytes = streamer_used_bytes(m->streamer),
                         .n_resize = m->n_resize,
                         .probed_bytes_per_s = s.probed_bytes_per_s,
                         .n_drive = s.n_drive,
@@ -271,4 +281,27 @@ void smoe_model_stats_reset(smoe_model *m) {
     m->decode_drive_bytes = 0;
     m->ahead.guessed = m->ahead.right = m->ahead.named = m->ahead.n_switch = 0;
     m->n_resize = 0;
+}
+
+void smoe_model_experts(const smoe_model *m, uint8_t *place, uint32_t *uses) {
+    _Static_assert((int)SMOE_PLACE_DRIVE == (int)STREAMER_ABSENT, "places agree");
+    _Static_assert((int)SMOE_PLACE_READING == (int)STREAMER_READING, "places agree");
+    _Static_assert((int)SMOE_PLACE_RING == (int)STREAMER_RESIDENT, "places agree");
+    int32_t n_expert = m->info.n_expert;
+    for (int32_t l = 0; l < m->info.n_moe_layer; l++) {
+        for (int32_t e = 0; e < n_expert; e++) {
+            size_t at = (size_t)l * (size_t)n_expert + (size_t)e;
+            uint32_t n_use = 0;
+            /* rows are as long as the longest layer's; n_expert is the first's */
+            streamer_place where = e < m->source->n_expert_row
+                                       ? streamer_expert(m->streamer, l, e, &n_use)
+                                       : STREAMER_ABSENT;
+            if (place) {
+                place[at] = (uint8_t)where;
+            }
+            if (uses) {
+                uses[at] = n_use;
+            }
+        }
+    }
 }

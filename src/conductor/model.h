@@ -23,6 +23,8 @@ struct smoe_model {
     smoe_sampling sampling; /* the checkpoint's defaults */
     float *inv_freq;        /* what exec.inv_freq points into */
     log_sink log;
+    bool learns;         /* what is learned is kept at the close */
+    uint64_t routing_id; /* once learns */
     lookahead ahead;
     pressure pressure;
     trace_writer *trace; /* NULL: nothing is recorded */
@@ -68,6 +70,12 @@ int model_open_headers(smoe_model *m, const char *path, smoe_model_options *opti
 
 /* smoe_session_sync that keeps a cancel which came since the last public call began. */
 int session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_error *err);
+
+/* A hash of the routers' weights: what routes alike has the same. */
+uint64_t routing_id(const smoe_model *m);
+/* Takes what earlier runs learned, with a notice when that is damaged; keeps what this one did. */
+void learn_load(smoe_model *m);
+void learn_save(const smoe_model *m);
 
 /* Fills out from headers alone. */
 void info_from_source(smoe_info *out, const source *s);

@@ -17,7 +17,7 @@
  * what a generation takes for its sampler and ids. */
 #define RESERVE_BYTES         ((uint64_t)2 << 20)
 #define RESERVE_THREAD_BYTES  (128u << 10)
-#define RESERVE_EXPERT_BYTES  264u
+#define RESERVE_EXPERT_BYTES  268u
 #define RESERVE_VOCAB_BYTES   9u
 #define RESERVE_CONTEXT_BYTES 8u
 

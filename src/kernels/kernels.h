@@ -44,6 +44,21 @@ typedef void matmul_fn(float *y, size_t y_stride, const void *w, size_t w_row_by
 
 enum kv_type { KV_F32, KV_F16, KV_TYPES };
 
+/* Cached rows of one head: n_row of them, row_stride elements of the cache's type apart, dim (any
+ * number) values each. */
+typedef struct kv_rows {
+    const void *at;
+    size_t row_stride;
+    int32_t n_row;
+    int32_t dim;
+} kv_rows;
+
+/* out[j * out_stride + i] = scale * sum over c of q[j * dim + c] * k[i][c], i < n_row, j < n_q. */
+typedef void kv_dot_fn(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,
+                       size_t out_stride);
+/* acc[j * dim + c] += sum over i of p[j * p_stride + i] * v[i][c], i in order. */
+typedef void kv_mix_fn(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc);
+
 typedef struct kernels {
     const char *name; /* "portable", "avx2", "avx512" */
 
@@ -69,14 +84,12 @@ typedef struct kernels {
     /* y[i] += a * x[i] */
     void (*add_scaled)(float *y, float a, const float *x, int32_t n);
 
-    /* Attention over a run of cached rows, row_stride elements of the cache's type apart.
-     * kv_dot: out[i] = scale * sum over c of q[c] * k[i][c], i < n_row.
-     * kv_mix: acc[c] += sum over i of p[i] * v[i][c], i in order.
-     * head_dim may be any number. */
-    void (*kv_dot[KV_TYPES])(const float *q, const void *k, size_t row_stride, int32_t n_row,
-                             int32_t head_dim, float scale, float *out);
-    void (*kv_mix[KV_TYPES])(const float *p, const void *v, size_t row_stride, int32_t n_row,
-                             int32_t head_dim, float *acc);
+    /* The largest of n > 0 values; NaN lose against every number. */
+    float (*max_of)(const float *x, int32_t n);
+
+    /* Attention of n_q queries that share a run of cached rows. */
+    kv_dot_fn *kv_dot[KV_TYPES];
+    kv_mix_fn *kv_mix[KV_TYPES];
     /* n floats into the cache's type, round to nearest even. */
     void (*kv_store[KV_TYPES])(const float *x, int32_t n, void *out);
 } kernels;

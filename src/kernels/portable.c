@@ -257,38 +257,56 @@ static void add_scaled(float *y, float a, const float *x, int32_t n) {
 
 /* ---- attention over cached rows */
 
-static void kv_dot_f32(const float *q, const void *k, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float scale, float *out) {
-    for (int32_t i = 0; i < n_row; i++) {
-        out[i] = scale * dot_f32(q, (const float *)k + (size_t)i * row_stride, head_dim);
+static float max_of(const float *x, int32_t n) {
+    float max = -HUGE_VALF;
+    for (int32_t i = 0; i < n; i++) {
+        max = x[i] > max ? x[i] : max;
     }
+    return max;
 }
 
-static void kv_dot_f16(const float *q, const void *k, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float scale, float *out) {
-    for (int32_t i = 0; i < n_row; i++) {
-        const uint16_t *row = (const uint16_t *)k + (size_t)i * row_stride;
-        float lane[LANES] = {0};
-        for (int32_t c = 0; c < head_dim; c++) {
-            lane[c % LANES] += q[c] * f16_to_f32(row[c]);
+static void kv_dot_f32(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,
+                       size_t out_stride) {
+    for (int32_t j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < k->n_row; i++) {
+            const float *row = (const float *)k->at + (size_t)i * k->row_stride;
+            out[(size_t)j * out_stride + (size_t)i] =
+                scale * dot_f32(q + (size_t)j * (size_t)k->dim, row, k->dim);
         }
-        out[i] = scale * lanes_sum(lane);
     }
 }
 
-static void kv_mix_f32(const float *p, const void *v, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float *acc) {
-    for (int32_t i = 0; i < n_row; i++) {
-        add_scaled(acc, p[i], (const float *)v + (size_t)i * row_stride, head_dim);
+static void kv_dot_f16(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,
+                       size_t out_stride) {
+    for (int32_t j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < k->n_row; i++) {
+            const uint16_t *row = (const uint16_t *)k->at + (size_t)i * k->row_stride;
+            float lane[LANES] = {0};
+            for (int32_t c = 0; c < k->dim; c++) {
+                lane[c % LANES] += q[(size_t)j * (size_t)k->dim + (size_t)c] * f16_to_f32(row[c]);
+            }
+            out[(size_t)j * out_stride + (size_t)i] = scale * lanes_sum(lane);
+        }
     }
 }
 
-static void kv_mix_f16(const float *p, const void *v, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float *acc) {
-    for (int32_t i = 0; i < n_row; i++) {
-        const uint16_t *row = (const uint16_t *)v + (size_t)i * row_stride;
-        for (int32_t c = 0; c < head_dim; c++) {
-            acc[c] += p[i] * f16_to_f32(row[c]);
+static void kv_mix_f32(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
+    for (int32_t j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < v->n_row; i++) {
+            add_scaled(acc + (size_t)j * (size_t)v->dim, p[(size_t)j * p_stride + (size_t)i],
+                       (const float *)v->at + (size_t)i * v->row_stride, v->dim);
+        }
+    }
+}
+
+static void kv_mix_f16(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
+    for (int32_t j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < v->n_row; i++) {
+            const uint16_t *row = (const uint16_t *)v->at + (size_t)i * v->row_stride;
+            for (int32_t c = 0; c < v->dim; c++) {
+                acc[(size_t)j * (size_t)v->dim + (size_t)c] +=
+                    p[(size_t)j * p_stride + (size_t)i] * f16_to_f32(row[c]);
+            }
         }
     }
 }
@@ -324,6 +342,7 @@ void kernels_fill_portable(kernels *k) {
         .silu_mul = silu_mul,
         .exp_sum = exp_sum,
         .add_scaled = add_scaled,
+        .max_of = max_of,
         .kv_dot = {[KV_F32] = kv_dot_f32, [KV_F16] = kv_dot_f16},
         .kv_mix = {[KV_F32] = kv_mix_f32, [KV_F16] = kv_mix_f16},
         .kv_store = {[KV_F32] = kv_store_f32, [KV_F16] = kv_store_f16},

@@ -45,14 +45,20 @@ ALWAYS_INLINE void start_dots(enum rows_kind kind, const act_q8 *x, __m512i *dot
     }
 }
 
-/* One unit of sixteen rows against 32 activations. */
+/* One unit of sixteen rows against 32 activations: in two chains, which wait less. */
 ALWAYS_INLINE __m512 add_unit(enum rows_kind kind, const __m512i code[UNIT_DWORDS],
                               const rows_tile *w, size_t u, const act_q8 *x, __m512 acc) {
-    __m512i dot[2];
-    start_dots(kind, x, dot);
-    for (int k = 0; k < UNIT_DWORDS; k++) {
-        int run = rows_runs_of_16(kind) ? k / 4 : 0;
-        dot[run] = dot_4(dot[run], code[k], x->q + 4 * k);
+    __m512i dot[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    if (!rows_has_min(kind)) {
+        dot[0] = _mm512_set1_epi32(x->fix[0]);
+        dot[1] = _mm512_set1_epi32(x->fix[1]);
+    }
+    for (int k = 0; k < 4; k++) {
+        dot[0] = dot_4(dot[0], code[k], x->q + 4 * k);
+        dot[1] = dot_4(dot[1], code[4 + k], x->q + 16 + 4 * k);
+    }
+    if (!rows_runs_of_16(kind)) {
+        dot[0] = _mm512_add_epi32(dot[0], dot[1]);
     }
     return add_dots(kind, dot, w, u, x, acc);
 }
@@ -131,8 +137,8 @@ ALWAYS_INLINE void add_tokens(enum rows_kind kind, const rows_tile *w, size_t n_
     }
 }
 
-/* Sixteen rows, of which the first n_row are stored, against up to CHUNK_TOKENS tokens. ahead: where
- * what is multiplied next begins, which is only prefetched. */
+/* Sixteen rows, of which the first n_row are stored, against up to CHUNK_TOKENS tokens. ahead:
+ * where what is multiplied next begins, which is only prefetched. */
 ALWAYS_INLINE void rows_16(enum rows_kind kind, float *y, size_t y_stride, rows_at at,
                            const uint8_t *ahead, int32_t n_row, int32_t n_col, const act_q8 *x,
                            size_t x_stride, int32_t n_tok) {

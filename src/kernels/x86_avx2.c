@@ -9,7 +9,7 @@
 /* ---- float template: eight lanes */
 
 typedef __m256 vecf;
-enum { VEC_LANES = 8, FLOAT_TOKENS = 3 };
+enum { VEC_LANES = 8, FLOAT_TOKENS = 3, KV_QUERIES = 2, KV_MIX_VECS = 4 };
 
 ALWAYS_INLINE __m256i part_mask(int32_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -240,6 +240,23 @@ static float exp_sum(float *x, float max, int32_t n) {
     return sum_lanes(sum);
 }
 
+static float max_of(const float *x, int32_t n) {
+    __m256 max = _mm256_set1_ps(-HUGE_VALF);
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        max = _mm256_max_ps(_mm256_loadu_ps(x + i), max); /* the second where one is NaN */
+    }
+    float lane[8], largest = -HUGE_VALF;
+    _mm256_storeu_ps(lane, max);
+    for (int k = 0; k < 8; k++) {
+        largest = lane[k] > largest ? lane[k] : largest;
+    }
+    for (; i < n; i++) {
+        largest = x[i] > largest ? x[i] : largest;
+    }
+    return largest;
+}
+
 static void add_scaled(float *y, float a, const float *x, int32_t n) {
     __m256 factor = _mm256_set1_ps(a);
     int32_t i = 0;
@@ -282,6 +299,7 @@ void kernels_fill_avx2(kernels *k) {
     k->silu_mul = silu_mul;
     k->exp_sum = exp_sum;
     k->add_scaled = add_scaled;
+    k->max_of = max_of;
     k->kv_store[KV_F16] = kv_store_f16;
 }
 

@@ -8,7 +8,7 @@
 /* ---- float template: sixteen lanes */
 
 typedef __m512 vecf;
-enum { VEC_LANES = 16, FLOAT_TOKENS = 6 };
+enum { VEC_LANES = 16, FLOAT_TOKENS = 6, KV_QUERIES = 4, KV_MIX_VECS = 4 };
 
 ALWAYS_INLINE __mmask16 part_mask(int32_t n) {
     return (__mmask16)((1u << n) - 1);

@@ -4,6 +4,7 @@
  *   vec_store_part(p, v, n), vec_set1(a), vec_fma(a, b, c) = a * b + c, vec_load_bf16(p),
  *   vec_load_f16(p), vec_sum(v), vec_sum_4(a, b, c, d)
  *   FLOAT_TOKENS             tokens of a register tile of FLOAT_ROWS rows
+ *   KV_QUERIES, KV_MIX_VECS  queries of a register tile of FLOAT_ROWS rows, or of so many vectors
  *
  * mm_f32: each chunk of MM_CHUNK columns of an output element is summed in the lanes of one vector
  * in order of columns, then over the lanes by a fixed tree, then added to y.
@@ -171,80 +172,119 @@ MM_F32_BLOCKS(q2, MM_CHUNK / 64 * sizeof(block_q2))
 
 /* ---- attention over cached rows */
 
-ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, const uint8_t *k, size_t row_bytes,
-                          int32_t n_row, int32_t head_dim, float scale, float *out) {
+/* All rows against n_q queries, a constant where this is inlined. */
+ALWAYS_INLINE void kv_dot_tile(enum float_kind kind, int n_q, const float *q, const kv_rows *k,
+                               float *out, size_t out_stride) {
+    const size_t row_bytes = k->row_stride * float_kind_bytes[kind];
+    const uint8_t *row = k->at;
     int32_t i = 0;
-    for (; i + FLOAT_ROWS <= n_row; i += FLOAT_ROWS) {
-        float_tile(kind, FLOAT_ROWS, 1, true, out + i, 0, k + row_bytes * (size_t)i, row_bytes,
-                   head_dim, q, 0);
+    for (; i + FLOAT_ROWS <= k->n_row; i += FLOAT_ROWS, row += FLOAT_ROWS * row_bytes) {
+        float_tile(kind, FLOAT_ROWS, n_q, true, out + i, out_stride, row, row_bytes, k->dim, q,
+                   (size_t)k->dim);
     }
-    for (; i < n_row; i++) {
-        float_tile(kind, 1, 1, true, out + i, 0, k + row_bytes * (size_t)i, row_bytes, head_dim, q,
-                   0);
-    }
-    for (i = 0; i < n_row; i++) {
-        out[i] *= scale;
+    for (; i < k->n_row; i++, row += row_bytes) {
+        float_tile(kind, 1, n_q, true, out + i, out_stride, row, row_bytes, k->dim, q,
+                   (size_t)k->dim);
     }
 }
 
-/* n_vec vectors of columns over all rows; the last one has part lanes (0: all). */
-ALWAYS_INLINE void kv_mix_columns(enum float_kind kind, int n_vec, int32_t part, const float *p,
-                                  const uint8_t *v, size_t row_bytes, int32_t n_row, float *acc) {
-    vecf sum[8];
-    for (int j = 0; j < n_vec; j++) {
-        sum[j] = part ? vec_load_part(acc, part) : vec_load(acc + j * VEC_LANES);
+ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
+                          float scale, float *out, size_t out_stride) {
+    int32_t j = 0;
+    for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
+        kv_dot_tile(kind, KV_QUERIES, q + (size_t)j * (size_t)k->dim, k,
+                    out + (size_t)j * out_stride, out_stride);
     }
-    for (int32_t i = 0; i < n_row; i++, v += row_bytes) {
-        vecf weight = vec_set1(p[i]);
-        for (int j = 0; j < n_vec; j++) {
+    for (; j < n_q; j++) {
+        kv_dot_tile(kind, 1, q + (size_t)j * (size_t)k->dim, k, out + (size_t)j * out_stride,
+                    out_stride);
+    }
+    for (j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < k->n_row; i++) {
+            out[(size_t)j * out_stride + (size_t)i] *= scale;
+        }
+    }
+}
+
+/* n_vec vectors of columns from c on, over all rows, of n_q queries; the last vector has part lanes
+ * (0: all). */
+ALWAYS_INLINE void kv_mix_columns(enum float_kind kind, int n_q, int n_vec, int32_t part,
+                                  const float *p, size_t p_stride, const kv_rows *rows, int32_t c,
+                                  float *acc) {
+    const size_t dim = (size_t)rows->dim, row_bytes = rows->row_stride * float_kind_bytes[kind];
+    const uint8_t *v = (const uint8_t *)rows->at + (size_t)c * float_kind_bytes[kind];
+    vecf sum[KV_QUERIES][8];
+    acc += c;
+    for (int j = 0; j < n_q; j++) {
+        for (int n = 0; n < n_vec; n++) {
+            float *at = acc + (size_t)j * dim;
+            sum[j][n] = part ? vec_load_part(at, part) : vec_load(at + n * VEC_LANES);
+        }
+    }
+    for (int32_t i = 0; i < rows->n_row; i++, v += row_bytes) {
+        vecf weight[KV_QUERIES];
+        for (int j = 0; j < n_q; j++) {
+            weight[j] = vec_set1(p[(size_t)j * p_stride + (size_t)i]);
+        }
+        for (int n = 0; n < n_vec; n++) {
             vecf value = part ? load_weights_part(kind, v, part)
-                              : load_weights(kind, v + j * VEC_LANES * float_kind_bytes[kind]);
-            sum[j] = vec_fma(weight, value, sum[j]);
+                              : load_weights(kind, v + n * VEC_LANES * float_kind_bytes[kind]);
+            for (int j = 0; j < n_q; j++) {
+                sum[j][n] = vec_fma(weight[j], value, sum[j][n]);
+            }
         }
     }
-    for (int j = 0; j < n_vec; j++) {
-        if (part) {
-            vec_store_part(acc, sum[j], part);
-        } else {
-            vec_store(acc + j * VEC_LANES, sum[j]);
+    for (int j = 0; j < n_q; j++) {
+        for (int n = 0; n < n_vec; n++) {
+            float *at = acc + (size_t)j * dim;
+            if (part) {
+                vec_store_part(at, sum[j][n], part);
+            } else {
+                vec_store(at + n * VEC_LANES, sum[j][n]);
+            }
         }
     }
 }
 
-ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, const uint8_t *v, size_t row_bytes,
-                          int32_t n_row, int32_t head_dim, float *acc) {
-    const size_t bytes = float_kind_bytes[kind];
+/* n_q queries, a constant where this is inlined, n_vec vectors of columns at a time. */
+ALWAYS_INLINE void kv_mix_tile(enum float_kind kind, int n_q, int n_vec, const float *p,
+                               size_t p_stride, const kv_rows *v, float *acc) {
     int32_t c = 0;
-    for (; c + 8 * VEC_LANES <= head_dim; c += 8 * VEC_LANES) {
-        kv_mix_columns(kind, 8, 0, p, v + (size_t)c * bytes, row_bytes, n_row, acc + c);
+    for (; c + n_vec * VEC_LANES <= v->dim; c += n_vec * VEC_LANES) {
+        kv_mix_columns(kind, n_q, n_vec, 0, p, p_stride, v, c, acc);
     }
-    for (; c + VEC_LANES <= head_dim; c += VEC_LANES) {
-        kv_mix_columns(kind, 1, 0, p, v + (size_t)c * bytes, row_bytes, n_row, acc + c);
+    for (; c + VEC_LANES <= v->dim; c += VEC_LANES) {
+        kv_mix_columns(kind, n_q, 1, 0, p, p_stride, v, c, acc);
     }
-    if (c < head_dim) {
-        kv_mix_columns(kind, 1, head_dim - c, p, v + (size_t)c * bytes, row_bytes, n_row, acc + c);
+    if (c < v->dim) {
+        kv_mix_columns(kind, n_q, 1, v->dim - c, p, p_stride, v, c, acc);
     }
 }
 
-static void kv_dot_f32(const float *q, const void *k, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float scale, float *out) {
-    kv_dot(KIND_F32, q, k, 4 * row_stride, n_row, head_dim, scale, out);
+ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, size_t p_stride, int32_t n_q,
+                          const kv_rows *v, float *acc) {
+    const size_t dim = (size_t)v->dim;
+    int32_t j = 0;
+    for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
+        kv_mix_tile(kind, KV_QUERIES, KV_MIX_VECS, p + (size_t)j * p_stride, p_stride, v,
+                    acc + (size_t)j * dim);
+    }
+    for (; j < n_q; j++) {
+        kv_mix_tile(kind, 1, 8, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
+    }
 }
 
-static void kv_dot_f16(const float *q, const void *k, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float scale, float *out) {
-    kv_dot(KIND_F16, q, k, 2 * row_stride, n_row, head_dim, scale, out);
-}
-
-static void kv_mix_f32(const float *p, const void *v, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float *acc) {
-    kv_mix(KIND_F32, p, v, 4 * row_stride, n_row, head_dim, acc);
-}
-
-static void kv_mix_f16(const float *p, const void *v, size_t row_stride, int32_t n_row,
-                       int32_t head_dim, float *acc) {
-    kv_mix(KIND_F16, p, v, 2 * row_stride, n_row, head_dim, acc);
-}
+#define KV_KERNELS(type, kind)                                                                     \
+    static void kv_dot_##type(const float *q, int32_t n_q, const kv_rows *k, float scale,          \
+                              float *out, size_t out_stride) {                                     \
+        kv_dot(kind, q, n_q, k, scale, out, out_stride);                                           \
+    }                                                                                              \
+    static void kv_mix_##type(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v,      \
+                              float *acc) {                                                        \
+        kv_mix(kind, p, p_stride, n_q, v, acc);                                                    \
+    }
+KV_KERNELS(f32, KIND_F32)
+KV_KERNELS(f16, KIND_F16)
 
 static void fill_float_slots(kernels *k) {
     k->mm_f32[DT_F32] = mm_f32_f32;

@@ -1,9 +1,9 @@
-/* Private to kernels/: how blocks of sixteen rows become vectors with one row in each lane. Owns the
- * transposition and the unpacking of each type; multiplies nothing. All is inlined with the type a
- * constant. Layouts: formats/ggml_blocks.h and formats/dtype.h. Needs AVX-512 F, BW, VL and DQ.
+/* Private to kernels/: how blocks of sixteen rows become vectors with one row in each lane. Owns
+ * the transposition and the unpacking of each type. All is inlined with the type a constant.
+ * Layouts: formats/ggml_blocks.h and formats/dtype.h. Needs AVX-512 F, BW, VL, DQ and VNNI.
  *
- * Blocks are unpacked where they lie in the file: 16 bytes of each row are read into the quarters of
- * four vectors, and two rounds of unpacking make four vectors out of them that hold one dword of
+ * Blocks are unpacked where they lie in the file: 16 bytes of each row are read into the quarters
+ * of four vectors, and two rounds of unpacking make four vectors out of them that hold one dword of
  * every row each. Four weights of a row are then the bytes of its lane, as vpdpbusd wants them.
  */
 #ifndef SMOE_KERNELS_X86_ROWS_UNPACK_H
@@ -128,13 +128,13 @@ ALWAYS_INLINE __m512i every_fourth(rows_at *at, size_t i, size_t offset) {
     return _mm512_mask_broadcast_i32x4(v, 0xf000, load_128(at->quarter[3] + skip));
 }
 
-/* out[k]: dword k of the 16 bytes at offset, of each row in order. Brings n_line cache lines of what
- * is multiplied next, since rows of 1 to 4 KiB end before the hardware has found its stride. All
- * calls of a tile together must bring as much as it has: a few lines left out cost half of the rate.
- * Prefetches that come in bursts, or into L1, wait for one another. */
+/* out[k]: dword k of the 16 bytes at offset, of each row in order. Brings n_line cache lines of
+ * what is multiplied next, since rows of 1 to 4 KiB end before the hardware has found its stride.
+ * All calls of a tile together must bring as much as it has: a few lines left out cost much of the
+ * rate. Prefetches that come in bursts wait for one another. */
 ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, __m512i out[4]) {
     for (int i = 0; i < n_line; i++) {
-        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T1);
+        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T0);
     }
     at->ahead += 64 * n_line;
     __m512i a = every_fourth(at, 0, offset), b = every_fourth(at, 1, offset);

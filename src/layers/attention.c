@@ -18,7 +18,11 @@ typedef struct attn_state {
     const weight *w; /* the layer's, by role */
     const batch *batch;
     int32_t layer;
+    int32_t n_q;          /* query heads of a task, at most ATTN_QUERIES */
+    int32_t tok_per_task; /* at most ATTN_TOKENS */
 } attn_state;
+
+enum { ATTN_TOKENS = 4 };
 
 static size_t kv_size(enum kv_type type) {
     return type == KV_F16 ? 2 : 4;
@@ -81,60 +85,121 @@ static void position_task(void *job, int32_t tok, int32_t thread) {
     }
 }
 
-/* Attention of one query head over positions first .. pos of its sequence. */
-static void attend(const attn_state *a, int32_t tok, int32_t head, float *score) {
+/* One token's query heads that share a head of the cache. */
+typedef struct attn_group {
+    const kv_cache *kv;
+    const float *q; /* [n_q][head_dim] */
+    float *out;     /* [n_q][v_head_dim] */
+    int32_t first;  /* positions first .. end - 1 are seen */
+    int32_t end;
+    float max[ATTN_QUERIES];
+    float sum[ATTN_QUERIES];
+} attn_group;
+
+static void group_start(const attn_state *a, int32_t tok, int32_t head, attn_group *g) {
     const exec *e = a->exec;
-    const kernels *k = e->kernels;
-    const kv_cache *kv = a->batch->kv[tok];
     int32_t dim = a->spec->head_dim, v_dim = a->spec->v_head_dim;
-    int32_t kv_head = head / (a->spec->n_head / a->spec->n_kv_head);
-    int32_t end = a->batch->pos[tok] + 1;
-    int32_t first = a->spec->window_tok ? end - a->spec->window_tok : 0;
-    first = first > 0 ? first : 0;
-    const float *q =
-        e->s.q + (size_t)tok * (size_t)(a->spec->n_head * dim) + (size_t)head * (size_t)dim;
-    float *out = e->s.attn.f + (size_t)tok * e->s.attn.f_stride + (size_t)head * (size_t)v_dim;
-    float max = -HUGE_VALF;
-    float sum = 0;
-    memset(out, 0, (size_t)v_dim * sizeof *out);
-    for (int32_t at = first; at < end;) {
-        int32_t stop = (at / ATTN_TILE_TOK + 1) * ATTN_TILE_TOK;
-        int32_t n = (stop < end ? stop : end) - at;
-        k->kv_dot[kv->type](q, kv_row(kv, kv->k_offset[a->layer], kv_head, at, dim), (size_t)dim, n,
-                            dim, (float)a->spec->scale, score);
-        float tile_max = score[0];
-        for (int32_t i = 1; i < n; i++) {
-            tile_max = score[i] > tile_max ? score[i] : tile_max;
-        }
-        if (tile_max > max) {
-            float shrink = expf(max - tile_max); /* 0 at the first tile */
-            max = tile_max;
-            sum *= shrink;
+    g->kv = a->batch->kv[tok];
+    g->q = e->s.q + (size_t)tok * (size_t)(a->spec->n_head * dim) + (size_t)head * (size_t)dim;
+    g->out = e->s.attn.f + (size_t)tok * e->s.attn.f_stride + (size_t)head * (size_t)v_dim;
+    g->end = a->batch->pos[tok] + 1;
+    g->first = a->spec->window_tok ? g->end - a->spec->window_tok : 0;
+    g->first = g->first > 0 ? g->first : 0;
+    for (int32_t j = 0; j < a->n_q; j++) {
+        g->max[j] = -HUGE_VALF;
+        g->sum[j] = 0;
+    }
+    memset(g->out, 0, (size_t)(a->n_q * v_dim) * sizeof *g->out);
+}
+
+/* Takes in the positions of a tile that the token sees. */
+static void group_add_tile(const attn_state *a, attn_group *g, int32_t kv_head, int32_t tile,
+                           float *score) {
+    const kernels *k = a->exec->kernels;
+    const kv_cache *kv = g->kv;
+    int32_t dim = a->spec->head_dim, v_dim = a->spec->v_head_dim;
+    int32_t at = tile * ATTN_TILE_TOK, stop = at + ATTN_TILE_TOK;
+    at = at > g->first ? at : g->first;
+    stop = stop < g->end ? stop : g->end;
+    if (at >= stop) {
+        return;
+    }
+    kv_rows keys = {kv_row(kv, kv->k_offset[a->layer], kv_head, at, dim), (size_t)dim, stop - at,
+                    dim};
+    kv_rows values = {kv_row(kv, kv->v_offset[a->layer], kv_head, at, v_dim), (size_t)v_dim,
+                      stop - at, v_dim};
+    k->kv_dot[kv->type](g->q, a->n_q, &keys, (float)a->spec->scale, score, ATTN_TILE_TOK);
+    for (int32_t j = 0; j < a->n_q; j++) {
+        float *row = score + j * ATTN_TILE_TOK;
+        float tile_max = k->max_of(row, stop - at);
+        if (tile_max > g->max[j]) {
+            float *out = g->out + (size_t)j * (size_t)v_dim;
+            float shrink = expf(g->max[j] - tile_max); /* 0 at the first tile */
+            g->max[j] = tile_max;
+            g->sum[j] *= shrink;
             for (int32_t c = 0; c < v_dim; c++) {
                 out[c] *= shrink;
             }
         }
-        sum += k->exp_sum(score, max, n);
-        k->kv_mix[kv->type](score, kv_row(kv, kv->v_offset[a->layer], kv_head, at, v_dim),
-                            (size_t)v_dim, n, v_dim, out);
-        at += n;
+        g->sum[j] += k->exp_sum(row, g->max[j], stop - at);
     }
-    float scale = 1.0f / sum;
-    for (int32_t c = 0; c < v_dim; c++) {
-        out[c] *= scale;
+    k->kv_mix[kv->type](score, ATTN_TILE_TOK, a->n_q, &values, g->out);
+}
+
+/* A few tokens and the query heads of one head of the cache, or some of them: a tile of the cache
+ * is read once for all of them. */
+static void attend_task(void *job, int32_t task, int32_t thread) {
+    const attn_state *a = job;
+    float *score = a->exec->s.score + (size_t)thread * ATTN_QUERIES * ATTN_TILE_TOK;
+    int32_t n_piece = a->spec->n_head / a->n_q, v_dim = a->spec->v_head_dim;
+    int32_t head = task % n_piece * a->n_q, tok = task / n_piece * a->tok_per_task;
+    int32_t kv_head = head / (a->spec->n_head / a->spec->n_kv_head);
+    int32_t n_tok =
+        a->batch->n_tok - tok < a->tok_per_task ? a->batch->n_tok - tok : a->tok_per_task;
+    attn_group group[ATTN_TOKENS];
+    int32_t first = INT32_MAX, end = 0;
+    for (int32_t t = 0; t < n_tok; t++) {
+        group_start(a, tok + t, head, &group[t]);
+        first = group[t].first < first ? group[t].first : first;
+        end = group[t].end > end ? group[t].end : end;
+    }
+    for (int32_t tile = first / ATTN_TILE_TOK; tile * ATTN_TILE_TOK < end; tile++) {
+        for (int32_t t = 0; t < n_tok; t++) {
+            group_add_tile(a, &group[t], kv_head, tile, score);
+        }
+    }
+    for (int32_t t = 0; t < n_tok; t++) {
+        for (int32_t j = 0; j < a->n_q; j++) {
+            float scale = 1.0f / group[t].sum[j];
+            for (int32_t c = 0; c < v_dim; c++) {
+                group[t].out[j * v_dim + c] *= scale;
+            }
+        }
     }
 }
 
-static void attend_task(void *job, int32_t task, int32_t thread) {
-    const attn_state *a = job;
-    float *score = a->exec->s.score + (size_t)thread * ATTN_TILE_TOK;
-    attend(a, task / a->spec->n_head, task % a->spec->n_head, score);
+/* Cuts the work so that every thread has some: how many tokens and query heads make a task. */
+static void attend(attn_state *a, const exec *e) {
+    int32_t shared = a->spec->n_head / a->spec->n_kv_head, n_tok = a->batch->n_tok;
+    int64_t enough = 2 * (int64_t)pool_threads(e->pool);
+    a->tok_per_task = n_tok / ATTN_TOKENS * a->spec->n_kv_head >= enough ? ATTN_TOKENS : 1;
+    a->n_q = shared;
+    for (int32_t n = shared; n > 1; n--) {
+        int64_t tasks = (int64_t)n_tok * a->spec->n_head / a->n_q;
+        if (a->n_q <= ATTN_QUERIES && tasks >= enough) {
+            break;
+        }
+        a->n_q = shared % (n - 1) == 0 ? n - 1 : a->n_q;
+    }
+    int32_t n_block = (n_tok + a->tok_per_task - 1) / a->tok_per_task;
+    pool_run(e->pool, attend_task, a, n_block * (a->spec->n_head / a->n_q));
 }
 
 void attention_gqa(const exec *e, int32_t layer, const batch *b) {
     const scratch *s = &e->s;
     const weight *w = e->scout->layer[layer];
-    attn_state a = {e, &e->spec->layer[layer].attn, w, b, layer};
+    attn_state a = {
+        .exec = e, .spec = &e->spec->layer[layer].attn, .w = w, .batch = b, .layer = layer};
     int32_t n = b->n_tok;
     size_t q_width = (size_t)w[ROLE_ATTN_Q].n_row;
     size_t k_width = (size_t)w[ROLE_ATTN_K].n_row;
@@ -152,7 +217,7 @@ void attention_gqa(const exec *e, int32_t layer, const batch *b) {
     add_bias(e, s->k, k_width, &w[ROLE_ATTN_K_BIAS], n);
     add_bias(e, s->v, v_width, &w[ROLE_ATTN_V_BIAS], n);
     pool_run(e->pool, position_task, &a, n);
-    pool_run(e->pool, attend_task, &a, n * a.spec->n_head);
+    attend(&a, e);
     if (exec_wants_q8(e, w[ROLE_ATTN_O].type)) {
         rows_quantize(e, &s->attn, n, w[ROLE_ATTN_O].n_col);
     }

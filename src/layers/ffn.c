@@ -195,19 +195,6 @@ static int32_t assign_slots(const exec *e, const ffn_spec *ffn, int32_t n_tok) {
     return n_needed;
 }
 
-static void gather_task(void *job, int32_t slot, int32_t thread) {
-    const ffn_state *f = job;
-    const scratch *s = &f->exec->s;
-    (void)thread;
-    size_t tok = (size_t)s->token_of_slot[slot];
-    memcpy(s->gathered.f + (size_t)slot * s->gathered.f_stride, s->norm.f + tok * s->norm.f_stride,
-           s->norm.f_stride * sizeof *s->norm.f);
-    if (s->gathered.q) {
-        memcpy(s->gathered.q + (size_t)slot * s->gathered.q_stride,
-               s->norm.q + tok * s->norm.q_stride, s->norm.q_stride * sizeof *s->norm.q);
-    }
-}
-
 int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok) {
     const scratch *s = &e->s;
     const ffn_spec *ffn = ffn_of(e, layer);
@@ -221,12 +208,13 @@ int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok) {
     linear_job route = linear_of(gate, &s->norm, s->router, (size_t)ffn->n_expert, n_tok);
     linear_run(e, &route, 1);
     pool_run(e->pool, route_task, &f, n_tok);
-    int32_t n_needed = assign_slots(e, ffn, n_tok);
-    if (n_tok > 1) {
-        pool_run(e->pool, gather_task, &f, n_tok * ffn->n_expert_used);
-    }
-    return n_needed;
+    return assign_slots(e, ffn, n_tok);
 }
+
+typedef struct gather_state {
+    const exec *exec;
+    const expert_view *views;
+} gather_state;
 
 /* layer: the scout's weights of the layer, which has the factors of its experts. */
 static linear_job expert_job(const weight *layer, const expert_view *v, enum expert_part_kind part,
@@ -247,6 +235,28 @@ static linear_job expert_job(const weight *layer, const expert_view *v, enum exp
                         .factor = factors ? factors + v->expert : NULL};
 }
 
+/* Copies the input rows of one view's slots side by side, in the forms that its types want. */
+static void gather_task(void *job, int32_t task, int32_t thread) {
+    const gather_state *g = job;
+    const exec *e = g->exec;
+    const scratch *s = &e->s;
+    const expert_view *v = &g->views[task];
+    (void)thread;
+    bool gate_q8 = exec_wants_q8(e, v->ref->part[PART_GATE].type);
+    bool up_q8 = exec_wants_q8(e, v->ref->part[PART_UP].type);
+    for (int32_t i = s->first_slot[v->expert]; i < s->first_slot[v->expert + 1]; i++) {
+        size_t slot = (size_t)i, tok = (size_t)s->token_of_slot[i];
+        if (!gate_q8 || !up_q8) {
+            memcpy(s->gathered.f + slot * s->gathered.f_stride, s->norm.f + tok * s->norm.f_stride,
+                   s->norm.f_stride * sizeof *s->norm.f);
+        }
+        if (gate_q8 || up_q8) {
+            memcpy(s->gathered.q + slot * s->gathered.q_stride, s->norm.q + tok * s->norm.q_stride,
+                   s->norm.q_stride * sizeof *s->norm.q);
+        }
+    }
+}
+
 void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view *views,
                  int32_t n_view) {
     const scratch *s = &e->s;
@@ -257,6 +267,9 @@ void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view 
     const rows *x = n_tok == 1 ? &s->norm : &s->gathered;
     if (n_view <= 0) {
         return;
+    }
+    if (n_tok > 1) {
+        pool_run(e->pool, gather_task, &(gather_state){e, views}, n_view);
     }
     for (int32_t i = 0; i < n_view; i++) {
         int32_t slot = s->first_slot[views[i].expert];

@@ -95,7 +95,7 @@ static void lay_out(scratch *s, placer *p, const scratch_config *c) {
     s->out = take(p, slots * m->d_model, sizeof(float));
     s->rope_cos = take(p, m->n_rope * tok * rope_half, sizeof(float));
     s->rope_sin = take(p, m->n_rope * tok * rope_half, sizeof(float));
-    s->score = take(p, (int64_t)c->n_thread * ATTN_TILE_TOK, sizeof(float));
+    s->score = take(p, (int64_t)c->n_thread * ATTN_QUERIES * ATTN_TILE_TOK, sizeof(float));
     s->router = take(p, tok * w.n_expert, sizeof(float));
     s->weight = take(p, slots, sizeof(float));
     s->choice = take(p, tok * (w.n_used + c->spec_ranks), sizeof(int32_t));

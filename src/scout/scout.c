@@ -1,17 +1,21 @@
 /* Loading of the resident tensors; see scout.h. */
 #include "scout/scout.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <xxhash.h>
 
 #include "base/direct_reader.h"
+#include "base/pool.h"
 #include "formats/half.h"
 
 #define SCOUT_ALIGN_BYTES 64u
 
 /* What is not read straight to its place passes through this. */
 #define STAGE_BYTES 16384u
+
+enum { READERS = 4 }; /* enough to keep a drive busy */
 
 /* One tensor, its place and where its description goes. */
 typedef struct piece {
@@ -22,8 +26,8 @@ typedef struct piece {
 
 typedef struct loader {
     const source *source;
-    direct_reader reader;
-    piece *piece; /* [n_piece], in the order of the files */
+    direct_reader reader[READERS]; /* a thread's own */
+    piece *piece;                  /* [n_piece], in the order of the files */
     int32_t n_piece;
     /* A vault's scout is hashed as it is read, byte by byte from its start: */
     XXH3_state_t *hash; /* NULL: there is no checksum to compare with */
@@ -47,10 +51,11 @@ static uint64_t piece_bytes(const weight_ref *ref) {
     return ref->n_row == 1 ? (uint64_t)ref->n_col * sizeof(float) : ref->bytes;
 }
 
-static int read_piece_bytes(loader *l, const weight_ref *ref, uint64_t at_bytes, void *buf,
-                            size_t bytes, smoe_error *err) {
+static int read_piece_bytes(loader *l, int32_t thread, const weight_ref *ref, uint64_t at_bytes,
+                            void *buf, size_t bytes, smoe_error *err) {
     const model_file *file = &l->source->files.file[ref->file];
-    int rc = direct_read(&l->reader, file->path, file->fd, ref->offset + at_bytes, buf, bytes, err);
+    int rc = direct_read(&l->reader[thread], file->path, file->fd, ref->offset + at_bytes, buf,
+                         bytes, err);
     if (rc != SMOE_OK) {
         return err_prefix(err, rc, "tensor %s", ref->name);
     }
@@ -68,7 +73,7 @@ static int hash_until(loader *l, uint64_t end_bytes, smoe_error *err) {
     while (l->hashed_bytes < end_bytes) {
         uint64_t left = end_bytes - l->hashed_bytes;
         size_t n = left < sizeof stage ? (size_t)left : sizeof stage;
-        int rc = direct_read(&l->reader, file->path, file->fd, l->hashed_bytes, stage, n, err);
+        int rc = direct_read(&l->reader[0], file->path, file->fd, l->hashed_bytes, stage, n, err);
         if (rc != SMOE_OK) {
             return rc;
         }
@@ -78,13 +83,15 @@ static int hash_until(loader *l, uint64_t end_bytes, smoe_error *err) {
     return SMOE_OK;
 }
 
-static int read_vector(loader *l, const weight_ref *ref, float *out, smoe_error *err) {
+static int read_vector(loader *l, int32_t thread, const weight_ref *ref, float *out,
+                       smoe_error *err) {
     uint8_t stage[STAGE_BYTES];
     uint32_t size = ref->type == DT_F32 ? 4 : 2;
     for (int32_t done = 0; done < ref->n_col;) {
         int32_t n = (int32_t)(sizeof stage / size);
         n = n < ref->n_col - done ? n : ref->n_col - done;
-        int rc = read_piece_bytes(l, ref, (uint64_t)done * size, stage, (size_t)n * size, err);
+        int rc =
+            read_piece_bytes(l, thread, ref, (uint64_t)done * size, stage, (size_t)n * size, err);
         if (rc != SMOE_OK) {
             return rc;
         }
@@ -96,7 +103,7 @@ static int read_vector(loader *l, const weight_ref *ref, float *out, smoe_error 
     return SMOE_OK;
 }
 
-static int load_piece(loader *l, const piece *p, smoe_error *err) {
+static int load_piece(loader *l, int32_t thread, const piece *p, smoe_error *err) {
     const weight_ref *ref = p->ref;
     if (l->hash && ref->file == l->hashed_file) {
         int rc = hash_until(l, ref->offset, err);
@@ -111,8 +118,8 @@ static int load_piece(loader *l, const piece *p, smoe_error *err) {
                      .n_row = ref->n_row,
                      .n_col = ref->n_col,
                      .row_bytes = (size_t)(bytes / (uint64_t)ref->n_row)};
-    return is_vector ? read_vector(l, ref, (float *)(void *)p->at, err)
-                     : read_piece_bytes(l, ref, 0, p->at, (size_t)bytes, err);
+    return is_vector ? read_vector(l, thread, ref, (float *)(void *)p->at, err)
+                     : read_piece_bytes(l, thread, ref, 0, p->at, (size_t)bytes, err);
 }
 
 /* ---- the whole */
@@ -183,6 +190,57 @@ static int check_hash(loader *l, smoe_error *err) {
     return rc;
 }
 
+/* ---- reading with several threads */
+
+typedef struct reading {
+    loader *l;
+    pthread_mutex_t mutex;
+    int32_t first_bad; /* piece; n_piece: none */
+    int rc;
+    smoe_error *err; /* of first_bad */
+} reading;
+
+static bool is_past_bad(reading *r, int32_t i) {
+    pthread_mutex_lock(&r->mutex);
+    bool past = i > r->first_bad;
+    pthread_mutex_unlock(&r->mutex);
+    return past;
+}
+
+static void read_task(void *job, int32_t i, int32_t thread) {
+    reading *r = job;
+    smoe_error err;
+    int rc = is_past_bad(r, i) ? SMOE_OK : load_piece(r->l, thread, &r->l->piece[i], &err);
+    if (rc != SMOE_OK) {
+        pthread_mutex_lock(&r->mutex);
+        if (i < r->first_bad) { /* the same error whichever thread comes first */
+            r->first_bad = i;
+            r->rc = rc;
+            *r->err = err;
+        }
+        pthread_mutex_unlock(&r->mutex);
+    }
+}
+
+static int read_pieces(loader *l, smoe_error *err) {
+    pool *readers = NULL;
+    smoe_error found = {0};
+    reading r = {.l = l, .first_bad = l->n_piece, .rc = SMOE_OK, .err = &found};
+    /* a checksum is over the bytes in order */
+    int rc = pool_open(&readers, l->hash ? 1 : READERS, err);
+    if (rc == SMOE_OK) {
+        pthread_mutex_init(&r.mutex, NULL);
+        pool_run(readers, read_task, &r, l->n_piece);
+        pthread_mutex_destroy(&r.mutex);
+        pool_close(readers);
+        rc = r.rc;
+        if (rc != SMOE_OK && err) {
+            *err = found;
+        }
+    }
+    return rc;
+}
+
 /* Takes the lists and the map; reads in file order, which is also what drives like. */
 static int load_all(loader *l, scout *out, smoe_error *err) {
     const source *s = l->source;
@@ -202,10 +260,7 @@ static int load_all(loader *l, scout *out, smoe_error *err) {
     }
     for_each_ref(s, out, place_piece, &(placing){l, out->base});
     qsort(l->piece, (size_t)n, sizeof *l->piece, by_position);
-    int rc = SMOE_OK;
-    for (int32_t i = 0; i < n && rc == SMOE_OK; i++) {
-        rc = load_piece(l, &l->piece[i], err);
-    }
+    int rc = read_pieces(l, err);
     return rc == SMOE_OK && l->hash ? check_hash(l, err) : rc;
 }
 
@@ -228,14 +283,34 @@ static void link_factors(scout *sc, const spec *s) {
     }
 }
 
+static void close_readers(loader *l) {
+    for (int32_t i = 0; i < READERS; i++) {
+        direct_reader_close(&l->reader[i]);
+    }
+}
+
+static int open_readers(loader *l, smoe_error *err) {
+    int rc = SMOE_OK;
+    for (int32_t i = 0; i < READERS && rc == SMOE_OK; i++) {
+        rc = direct_reader_open(&l->reader[i], err);
+    }
+    return rc;
+}
+
 int scout_load(scout *out, const source *s, smoe_error *err) {
     *out = (scout){.bytes = scout_load_bytes(s)};
     loader l = {.source = s};
     int rc = mem_map(&out->base, out->bytes, err);
-    rc = rc ? rc : direct_reader_open(&l.reader, err);
+    rc = rc ? rc : open_readers(&l, err);
+    if (rc == SMOE_OK) {
+        /* Kernels read many rows at once, each on a page of its own: with small pages a decoded
+         * token spends a third of its time in page walks. A system that refuses changes nothing
+         * else. */
+        (void)madvise(out->base, (size_t)out->bytes, MADV_HUGEPAGE);
+    }
     rc = rc == SMOE_OK ? load_all(&l, out, err)
                        : err_prefix(err, rc, "resident weights of %s", s->path);
-    direct_reader_close(&l.reader);
+    close_readers(&l);
     free(l.piece);
     XXH3_freeState(l.hash);
     if (rc != SMOE_OK) {

@@ -394,6 +394,14 @@ bool ring_resize(ring *r, uint64_t to_bytes, ring_evict_fn evict, void *user, in
     return true;
 }
 
+uint64_t ring_used_bytes(const ring *r) {
+    uint64_t used_bytes = r->bytes;
+    for (int32_t i = r->free_head; i >= 0; i = r->block[i].next) {
+        used_bytes -= r->block[i].bytes;
+    }
+    return used_bytes;
+}
+
 /* ---- for tests */
 
 bool ring_is_sound(const ring *r) {

@@ -81,6 +81,8 @@ static inline uint8_t *ring_at(const ring *r, int32_t block) {
 }
 /* Tables and map. */
 uint64_t ring_held_bytes(const ring *r);
+/* Of bytes, what blocks that are not free take. */
+uint64_t ring_used_bytes(const ring *r);
 /* For tests: whether blocks tile the map, free neighbours are joined and the lists agree. */
 bool ring_is_sound(const ring *r);
 

@@ -98,12 +98,24 @@ uint64_t streamer_ring_bytes(const streamer *s);
 /* Reads every expert (the ring must be streamer_ring_full). Counts reads but no uses. */
 int streamer_preload(streamer *s, smoe_error *err);
 
+/* Starts from what an earlier run learned (heat.h): the policy at once, and, when nothing else is
+ * to be read, the ring's free space is filled with the experts that were used most. */
+int streamer_warm(streamer *s, uint64_t model_id, const char *text, size_t bytes, const char *label,
+                  smoe_error *err);
+/* What is known now; *text is the caller's (free), NULL when too few tokens passed. */
+int streamer_heat(const streamer *s, uint64_t model_id, char **text, size_t *bytes,
+                  smoe_error *err);
+/* Waits for reads under way and starts further ones, for about so long or until nothing is left to
+ * read; returns whether something is. Between demands only. */
+bool streamer_idle(streamer *s, uint64_t budget_ns);
+
 typedef struct streamer_stats {
     uint64_t drive_bytes, n_read;
     uint64_t uses, hits, inflight_hits, misses; /* uses = hits + inflight_hits + misses */
     uint64_t spec_reads;                        /* experts that a bet began to read */
     uint64_t spec_used;               /* of which demanded later, landed or still on their way */
     uint64_t sweep_reads, sweep_used; /* the same of sweeps */
+    uint64_t warm_reads, warm_used;   /* and of what earlier runs used most; never reset */
     uint64_t evictions;
     uint64_t read_retries;  /* failed reads, resumed short ones, second reads after a checksum */
     uint64_t wait_ns;       /* streamer_next blocked */
@@ -118,6 +130,12 @@ typedef struct streamer_stats {
 
 void streamer_get_stats(const streamer *s, streamer_stats *out);
 void streamer_reset_stats(streamer *s);
+/* Where an expert is, and how often it was used since the last reset: the sum over all is uses. */
+typedef enum streamer_place { STREAMER_ABSENT, STREAMER_READING, STREAMER_RESIDENT } streamer_place;
+streamer_place streamer_expert(const streamer *s, int32_t moe_index, int32_t expert,
+                               uint32_t *n_use);
+/* Of the ring: taken by experts, resident or being read. */
+uint64_t streamer_used_bytes(const streamer *s);
 const char *streamer_backend(const streamer *s);
 bool streamer_is_direct(const streamer *s);
 uint64_t streamer_held_bytes(const streamer *s); /* ring and tables, for the plan's check; the

@@ -96,6 +96,7 @@ static int open_tables(streamer *s, smoe_error *err) {
     size_t n_block = (size_t)s->ring.n_block;
     s->entry = mem_array(n_block, sizeof *s->entry);
     s->entry_of = mem_array(n_layer * n_row, sizeof *s->entry_of);
+    s->n_use = mem_array(n_layer * n_row, sizeof *s->n_use);
     s->margin = mem_array(n_row, sizeof *s->margin);
     s->all = mem_array(n_row, sizeof *s->all);
     s->want = mem_array(n_row, sizeof *s->want);
@@ -103,10 +104,11 @@ static int open_tables(streamer *s, smoe_error *err) {
     s->ready = mem_array(n_row, sizeof *s->ready);
     s->sweep = mem_array(n_row, sizeof *s->sweep);
     s->hash = XXH3_createState();
-    s->table_bytes = n_block * sizeof *s->entry + n_layer * n_row * sizeof *s->entry_of +
+    s->table_bytes = n_block * sizeof *s->entry +
+                     n_layer * n_row * (sizeof *s->entry_of + sizeof *s->n_use) +
                      n_row * sizeof *s->margin + 5 * n_row * sizeof *s->want + sizeof *s;
-    if (!s->entry || !s->entry_of || !s->margin || !s->all || !s->want || !s->miss || !s->ready ||
-        !s->sweep || !s->hash) {
+    if (!s->entry || !s->entry_of || !s->n_use || !s->margin || !s->all || !s->want || !s->miss ||
+        !s->ready || !s->sweep || !s->hash) {
         return err_no_memory(err, s->table_bytes);
     }
     memset(s->entry_of, 0xff, n_layer * n_row * sizeof *s->entry_of);
@@ -193,6 +195,7 @@ void streamer_close(streamer *s) {
     ring_close(&s->ring);
     free(s->entry);
     free(s->entry_of);
+    free(s->n_use);
     policy_close(&s->policy);
     free(s->margin);
     free(s->all);
@@ -200,6 +203,7 @@ void streamer_close(streamer *s) {
     free(s->miss);
     free(s->ready);
     free(s->sweep);
+    free(s->warm);
     XXH3_freeState(s->hash);
     free(s);
 }

@@ -1,0 +1,150 @@
+/* probe: what it chooses works, what it remembers comes back, and a damaged store is no store. */
+#include "streamer_fixture.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cache_dir.h"
+#include "streamer/probe.h"
+
+static uint8_t *room;
+enum { ROOM_BYTES = 1 << 20 };
+
+static probe_config config_for(const io_ops *first, const io_ops *second) {
+    make_fixture(&(fixture_config){.n_moe = 2,
+                                   .n_expert = 16,
+                                   .n_used = 4,
+                                   .n_ext = 3,
+                                   .min_bytes = 20000,
+                                   .more_bytes = 9000,
+                                   .align = 1});
+    room = aligned_alloc(4096, ROOM_BYTES);
+    return (probe_config){.source = &fx.source,
+                          .ops = {first, second},
+                          .room = room,
+                          .room_bytes = ROOM_BYTES,
+                          .budget_ns = 20000000};
+}
+
+static void check_sane(const probe_result *r, const probe_config *c) {
+    CHECK(r->ops == c->ops[0] || r->ops == c->ops[1]);
+    CHECK(r->depth >= 1 && r->depth <= 64);
+    CHECK(r->read_bytes >= 4096 && r->read_bytes % 4096 == 0);
+    CHECK((uint64_t)r->depth * r->read_bytes <= c->room_bytes);
+    CHECK(r->bytes_per_s > 0);
+    CHECK(r->latency_ns > 0);
+}
+
+TEST(probe_chooses_something_that_works) {
+    probe_result r;
+    probe_config c = config_for(&io_thread_ops, NULL);
+    CHECK_OK(probe_run(&r, &c, &err));
+    check_sane(&r, &c);
+    c.direct = SMOE_OFF;
+    CHECK_OK(probe_run(&r, &c, &err));
+    check_sane(&r, &c);
+    CHECK(!r.direct);
+    c.depth = 3;
+    c.read_bytes = 8192;
+    CHECK_OK(probe_run(&r, &c, &err));
+    CHECK_INT(r.depth, 3);
+    CHECK_INT(r.read_bytes, 8192);
+    free(room);
+    close_all(NULL);
+}
+
+/* A ring of one block has room for one read. */
+TEST(probe_stays_within_its_room) {
+    probe_result r;
+    probe_config c = config_for(&io_thread_ops, NULL);
+    c.room_bytes = 4096;
+    CHECK_OK(probe_run(&r, &c, &err));
+    CHECK_INT(r.depth, 1);
+    free(room);
+    close_all(NULL);
+}
+
+TEST(probe_says_why_nothing_works) {
+    probe_result r;
+    probe_config c = config_for(&faulty_ops, NULL);
+    faulty.open_code = SMOE_ERR_UNSUPPORTED;
+    CHECK_INT(probe_run(&r, &c, &err), SMOE_ERR_UNSUPPORTED);
+    CHECK(err.text[0] != '\0');
+    faulty_reset();
+    free(room);
+    close_all(NULL);
+}
+
+/* Reads that fail make a way worthless, not the probe. */
+TEST(probe_survives_failing_reads) {
+    probe_result r;
+    probe_config c = config_for(&faulty_ops, NULL);
+    c.direct = SMOE_OFF;
+    faulty_add(&(fault){.kind = FAULT_ERRNO, .value = 5, .times = FAULT_FOREVER});
+    CHECK_OK(probe_run(&r, &c, &err));
+    CHECK(r.bytes_per_s == 0);
+    faulty_reset();
+    free(room);
+    close_all(NULL);
+}
+
+TEST(probe_remembers_for_each_file_and_way) {
+    char path[4096];
+    probe_result r, back;
+    probe_config c = config_for(&io_thread_ops, &io_uring_ops);
+    CHECK(!probe_recall(&back, &c));
+    CHECK_OK(probe_run(&r, &c, &err));
+    probe_remember(&r, &c);
+    CHECK(probe_recall(&back, &c));
+    CHECK(back.is_remembered);
+    CHECK(back.ops == r.ops && back.direct == r.direct && back.depth == r.depth);
+    CHECK_INT(back.read_bytes, r.read_bytes);
+    probe_config other = c;
+    other.direct = SMOE_OFF;
+    CHECK(!probe_recall(&back, &other)); /* other ways were allowed */
+    for (int32_t i = 1; i <= 100; i++) { /* the store stays small, the newest stay */
+        other.depth = i;
+        r.depth = 1 + i % 60;
+        probe_remember(&r, &other);
+    }
+    CHECK(probe_recall(&back, &other));
+    CHECK_INT(back.depth, 1 + 100 % 60);
+    CHECK(!probe_recall(&back, &c));
+    CHECK(cache_file_path(path, sizeof path, "drives.tsv", false));
+    struct stat st;
+    CHECK_INT(stat(path, &st), 0);
+    CHECK(st.st_size < 65536);
+    test_write_file(path, "nonsense\n\t\t\t\n\xff\xfe", 16);
+    CHECK(!probe_recall(&back, &other));
+    probe_remember(&r, &other); /* over the nonsense */
+    CHECK(probe_recall(&back, &other));
+    free(room);
+    close_all(NULL);
+}
+
+TEST(probe_forgets_a_changed_file) {
+    probe_result r, back;
+    probe_config c = config_for(&io_thread_ops, NULL);
+    CHECK_OK(probe_run(&r, &c, &err));
+    probe_remember(&r, &c);
+    CHECK(probe_recall(&back, &c));
+    CHECK_INT(truncate(fx.path[0], 12345678), 0);
+    CHECK(!probe_recall(&back, &c));
+    free(room);
+    close_all(NULL);
+}
+
+TEST(probe_without_a_home_measures_each_time) {
+    probe_result r, back;
+    probe_config c = config_for(&io_thread_ops, NULL);
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    CHECK_OK(probe_run(&r, &c, &err));
+    probe_remember(&r, &c);
+    CHECK(!probe_recall(&back, &c));
+    setenv("XDG_CACHE_HOME", "relative", 1);
+    CHECK(!probe_recall(&back, &c));
+    free(room);
+    close_all(NULL);
+}
