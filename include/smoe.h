@@ -226,6 +226,65 @@ SMOE_API const smoe_tokenizer *smoe_model_tokenizer(const smoe_model *model);
 /* Borrowed end-of-generation ids; *n_id receives how many. */
 SMOE_API const int32_t *smoe_model_end_ids(const smoe_model *model, size_t *n_id);
 
+/* ------------------------------------------------------------------ forecasts */
+
+/* Decode under one ceiling. Low and high are for experts that are used all alike and for some being
+ * used far more than others (docs/synth.md), and for reading and computing that do not overlap and
+ * that do. */
+typedef struct smoe_forecast_row {
+    uint64_t ceiling_bytes;
+    uint64_t ring_bytes;
+    double ring_share;                    /* of all experts, 0 to 1 */
+    double hit_low, hit_high;             /* share of expert uses that need no read */
+    double tok_per_s_low, tok_per_s_high; /* 0: the drive's rate is not known */
+} smoe_forecast_row;
+
+enum { SMOE_FORECAST_ROWS = 5 };
+typedef struct smoe_forecast {
+    smoe_info info;
+    smoe_plan plan;                /* of the ceiling asked for, or of the smallest that works */
+    bool fits;                     /* false: the ceiling is too small, as why_not says */
+    smoe_error why_not;            /* when it does not fit */
+    double drive_bytes_per_s;      /* 0: not known */
+    double compute_bytes_per_s;    /* weights that the processor multiplies with one token; 0: not
+                                      known */
+    uint64_t token_weight_bytes;   /* weights that a token is multiplied with */
+    double prefill_tok_per_s_most; /* what the drive allows when each chunk needs every expert; 0:
+                                      no limit */
+    smoe_forecast_row asked;       /* under plan.ceiling_bytes */
+    smoe_forecast_row row[SMOE_FORECAST_ROWS]; /* [n_row], by size: the smallest ring that works, a
+                                                  quarter, a half, three quarters, every expert */
+    int32_t n_row;
+} smoe_forecast;
+
+/* What smoe_model_open would plan, and how fast the model would probably be, without loading it. The
+ * drive is probed as options say, unless its rate is given (above 0). */
+SMOE_API int smoe_model_forecast(const char *path, const smoe_model_options *options,
+                                 double drive_bytes_per_s, smoe_forecast *out,
+                                 smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ the machine */
+
+typedef enum smoe_check_state {
+    SMOE_CHECK_OK,
+    SMOE_CHECK_WARN, /* works, but less well than it could */
+    SMOE_CHECK_FAIL  /* the model cannot run here */
+} smoe_check_state;
+
+typedef struct smoe_check {
+    const char *name; /* "io_uring" */
+    smoe_check_state state;
+    char text[768];     /* what was found, one line */
+    const char *remedy; /* what to do; NULL: nothing */
+} smoe_check;
+
+/* Borrowed until it returns. */
+typedef void (*smoe_check_fn)(void *user, const smoe_check *check);
+
+/* Looks at what streaming depends on, processor, limits, I/O, and, with a path, at that model and the
+ * drive it lies on. Changes nothing and measures no speed. path may be NULL. */
+SMOE_API void smoe_doctor(const char *path, smoe_check_fn fn, void *user);
+
 /* ------------------------------------------------------------------ text */
 
 /* PATH: a vault, a checkpoint folder, a GGUF file of any architecture, or any folder with tokenizer

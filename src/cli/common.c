@@ -177,8 +177,7 @@ void log_to_stderr(void *user, smoe_log_level level, const char *line) {
     }
 }
 
-int open_model_with(const char *path, model_flags *flags, smoe_model **model,
-                    smoe_session **session, smoe_error *err) {
+void take_model_choices(model_flags *flags) {
     flags->options.precision = (smoe_precision)flags->precision;
     flags->options.io = (smoe_io_choice)flags->io;
     flags->options.policy = (smoe_policy)flags->policy;
@@ -190,6 +189,11 @@ int open_model_with(const char *path, model_flags *flags, smoe_model **model,
     flags->options.n_vault_on = flags->vault_on.n_item;
     flags->options.log = log_to_stderr;
     flags->options.log_user = &flags->quiet;
+}
+
+int open_model_with(const char *path, model_flags *flags, smoe_model **model,
+                    smoe_session **session, smoe_error *err) {
+    take_model_choices(flags);
     int rc = smoe_model_open(model, path, &flags->options, err);
     if (rc == SMOE_OK) {
         rc = smoe_session_open(session, *model, err);

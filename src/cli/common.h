@@ -32,6 +32,8 @@ typedef struct sampling_flags {
 /* Sets what is off in sampling, and the rows' targets. */
 const option *sampling_option_rows(sampling_flags *flags);
 
+/* Copies the choices of the rows into flags->options, and the log to stderr. */
+void take_model_choices(model_flags *flags);
 /* Opens a model and its session with plan and notices on stderr. */
 int open_model_with(const char *path, model_flags *flags, smoe_model **model,
                     smoe_session **session, smoe_error *err);

@@ -18,8 +18,7 @@ void smoe_free(void *p) {
     free(p);
 }
 
-/* Headers, text, kernels: what is needed to plan. */
-static int open_headers(smoe_model *m, const char *path, smoe_model_options *o, smoe_error *err) {
+int model_open_headers(smoe_model *m, const char *path, smoe_model_options *o, smoe_error *err) {
     int rc = source_open(&m->source, path, err);
     if (rc != SMOE_OK) {
         return rc;
@@ -162,7 +161,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
         return err_no_memory(err, sizeof *m);
     }
     m->log = (log_sink){o.log, o.log_user};
-    int rc = open_headers(m, path, &o, err);
+    int rc = model_open_headers(m, path, &o, err);
     if (rc == SMOE_OK) {
         /* what parsing took is given back to the system before the rest is measured */
         malloc_trim(0);

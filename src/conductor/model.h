@@ -63,6 +63,11 @@ void resize_under_pressure(smoe_model *m);
 int model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                const io_ops *ops, smoe_error *err);
 
+/* Headers, text, kernels: what is needed to plan. Resolves zeros in options. After failure m is to be
+ * closed all the same. */
+int model_open_headers(smoe_model *m, const char *path, smoe_model_options *options,
+                       smoe_error *err);
+
 /* smoe_session_sync that keeps a cancel which came since the last public call began. */
 int session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_error *err);
 
