@@ -214,10 +214,10 @@ SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL i
  * what is free of the ring, for about budget_ms. Returns whether there is more to do. */
 SMOE_API bool smoe_model_idle(smoe_model *model, int32_t budget_ms);
 SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
-/* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that is
- * computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest. The
- * ring also follows a falling cgroup limit and memory pressure by itself, with a notice, and grows
- * back up to the ceiling. */
+/* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that
+ * is computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest.
+ * The ring also follows a falling cgroup limit and memory pressure by itself, with a notice, and
+ * grows back up to the ceiling. */
 SMOE_API int smoe_model_set_memory(smoe_model *model, uint64_t memory_bytes,
                                    smoe_error *err) SMOE_MUST_USE;
 SMOE_API const smoe_info *smoe_model_info(const smoe_model *model);
@@ -257,8 +257,8 @@ typedef struct smoe_forecast {
     int32_t n_row;
 } smoe_forecast;
 
-/* What smoe_model_open would plan, and how fast the model would probably be, without loading it. The
- * drive is probed as options say, unless its rate is given (above 0). */
+/* What smoe_model_open would plan, and how fast the model would probably be, without loading it.
+ * The drive is probed as options say, unless its rate is given (above 0). */
 SMOE_API int smoe_model_forecast(const char *path, const smoe_model_options *options,
                                  double drive_bytes_per_s, smoe_forecast *out,
                                  smoe_error *err) SMOE_MUST_USE;
@@ -281,8 +281,8 @@ typedef struct smoe_check {
 /* Borrowed until it returns. */
 typedef void (*smoe_check_fn)(void *user, const smoe_check *check);
 
-/* Looks at what streaming depends on, processor, limits, I/O, and, with a path, at that model and the
- * drive it lies on. Changes nothing and measures no speed. path may be NULL. */
+/* Looks at what streaming depends on, processor, limits, I/O, and, with a path, at that model and
+ * the drive it lies on. Changes nothing and measures no speed. path may be NULL. */
 SMOE_API void smoe_doctor(const char *path, smoe_check_fn fn, void *user);
 
 /* ------------------------------------------------------------------ text */

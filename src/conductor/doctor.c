@@ -1,4 +1,5 @@
-/* What the machine offers a streaming engine, and what stands in its way; see smoe_doctor in smoe.h.
+/* What the machine offers a streaming engine, and what stands in its way; see smoe_doctor in
+ * smoe.h.
  *
  * Owns the list of checks. Reads Linux files and asks the I/O back ends; changes nothing.
  */

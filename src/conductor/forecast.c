@@ -187,8 +187,8 @@ static double ask_drive(const smoe_model *m, const smoe_model_options *o, uint64
 
 /* ---- rows */
 
-/* Experts that miss are read while those that hit are computed; how much of that overlaps is between
- * nothing and all. */
+/* Experts that miss are read while those that hit are computed; how much of that overlaps is
+ * between nothing and all. */
 static void fill_row(smoe_forecast_row *row, const smoe_forecast *f, uint64_t full_bytes,
                      uint64_t ring_bytes, uint64_t fixed_bytes) {
     double compute_s =

@@ -55,7 +55,8 @@ int forward_layers(smoe_model *m, const batch *b, const atomic_bool *cancelled, 
 /* Logits of n tokens of the batch from row first on, n <= scratch.logit_rows: [n][vocab_size]. */
 void forward_head(smoe_model *m, int32_t first, int32_t n, float *logits);
 
-/* Between batches: gives ring back when the system wants memory, takes it again when it does not. */
+/* Between batches: gives ring back when the system wants memory, takes it again when it does not.
+ */
 void resize_under_pressure(smoe_model *m);
 
 /* smoe_model_open with the I/O back end given, which is how tests put a faulty one in; NULL: as the
@@ -63,8 +64,8 @@ void resize_under_pressure(smoe_model *m);
 int model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                const io_ops *ops, smoe_error *err);
 
-/* Headers, text, kernels: what is needed to plan. Resolves zeros in options. After failure m is to be
- * closed all the same. */
+/* Headers, text, kernels: what is needed to plan. Resolves zeros in options. After failure m is to
+ * be closed all the same. */
 int model_open_headers(smoe_model *m, const char *path, smoe_model_options *options,
                        smoe_error *err);
 

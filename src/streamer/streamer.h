@@ -83,16 +83,16 @@ void streamer_abandon(streamer *s);
  * earlier bet on this layer has not started, as does the layer's demand; a bounded number waits,
  * the oldest are dropped. A bet that fails says nothing. */
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
-/* The sweep of prefill: what a layer will need next, in the order in which it lies in the file, read
- * at full depth behind the current demand while that is computed. May push out everything but what
- * it has read itself, up to half the ring. Replaces what an earlier sweep has not started; the next
- * demand ends it. */
+/* The sweep of prefill: what a layer will need next, in the order in which it lies in the file,
+ * read at full depth behind the current demand while that is computed. May push out everything but
+ * what it has read itself, up to half the ring. Replaces what an earlier sweep has not started; the
+ * next demand ends it. */
 void streamer_sweep(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* Takes in finished reads and starts queued ones; never blocks. Call between pieces of work. */
 void streamer_poll(streamer *s);
 /* Another size for the ring, between demands; at least streamer_ring_floor. Evicts what lies in the
- * part that is given back, after waiting for reads into it. What is computed stays the same. Growing
- * fails when the system has no memory; the ring then keeps its size. */
+ * part that is given back, after waiting for reads into it. What is computed stays the same.
+ * Growing fails when the system has no memory; the ring then keeps its size. */
 int streamer_resize(streamer *s, uint64_t ring_bytes, smoe_error *err);
 uint64_t streamer_ring_bytes(const streamer *s);
 /* Reads every expert (the ring must be streamer_ring_full). Counts reads but no uses. */
