@@ -181,7 +181,9 @@ typedef struct smoe_model_options {
     const char *const *vault_on; /* [n_vault_on]: folders on other drives with copies of the model's
                                     files (not of the scout's); reads are spread over all drives */
     size_t n_vault_on;
-    bool resident;   /* ring for every expert, all read at open */
+    bool learn;    /* start from how often earlier runs used each expert, and keep it at the close:
+                        in NAME.heat beside a vault or GGUF file, else in the user's cache folder */
+    bool resident; /* ring for every expert, all read at open */
     const char *isa; /* NULL or "auto"; "portable", "avx2", "avx512" cap the kernels */
     smoe_log_fn log;
     void *log_user;
@@ -208,11 +210,14 @@ typedef struct smoe_plan {
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
+/* Between calls on sessions, when there is time: reads experts that earlier runs used most into
+ * what is free of the ring, for about budget_ms. Returns whether there is more to do. */
+SMOE_API bool smoe_model_idle(smoe_model *model, int32_t budget_ms);
 SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
-/* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that is
- * computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest. The
- * ring also follows a falling cgroup limit and memory pressure by itself, with a notice, and grows
- * back up to the ceiling. */
+/* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that
+ * is computed changes. Below what the plan needs it is SMOE_ERR_MEMORY, which names the smallest.
+ * The ring also follows a falling cgroup limit and memory pressure by itself, with a notice, and
+ * grows back up to the ceiling. */
 SMOE_API int smoe_model_set_memory(smoe_model *model, uint64_t memory_bytes,
                                    smoe_error *err) SMOE_MUST_USE;
 SMOE_API const smoe_info *smoe_model_info(const smoe_model *model);
@@ -220,6 +225,65 @@ SMOE_API const smoe_info *smoe_model_info(const smoe_model *model);
 SMOE_API const smoe_tokenizer *smoe_model_tokenizer(const smoe_model *model);
 /* Borrowed end-of-generation ids; *n_id receives how many. */
 SMOE_API const int32_t *smoe_model_end_ids(const smoe_model *model, size_t *n_id);
+
+/* ------------------------------------------------------------------ forecasts */
+
+/* Decode under one ceiling. Low and high are for experts that are used all alike and for some being
+ * used far more than others (docs/synth.md), and for reading and computing that do not overlap and
+ * that do. */
+typedef struct smoe_forecast_row {
+    uint64_t ceiling_bytes;
+    uint64_t ring_bytes;
+    double ring_share;                    /* of all experts, 0 to 1 */
+    double hit_low, hit_high;             /* share of expert uses that need no read */
+    double tok_per_s_low, tok_per_s_high; /* 0: the drive's rate is not known */
+} smoe_forecast_row;
+
+enum { SMOE_FORECAST_ROWS = 5 };
+typedef struct smoe_forecast {
+    smoe_info info;
+    smoe_plan plan;                /* of the ceiling asked for, or of the smallest that works */
+    bool fits;                     /* false: the ceiling is too small, as why_not says */
+    smoe_error why_not;            /* when it does not fit */
+    double drive_bytes_per_s;      /* 0: not known */
+    double compute_bytes_per_s;    /* weights that the processor multiplies with one token; 0: not
+                                      known */
+    uint64_t token_weight_bytes;   /* weights that a token is multiplied with */
+    double prefill_tok_per_s_most; /* what the drive allows when each chunk needs every expert; 0:
+                                      no limit */
+    smoe_forecast_row asked;       /* under plan.ceiling_bytes */
+    smoe_forecast_row row[SMOE_FORECAST_ROWS]; /* [n_row], by size: the smallest ring that works, a
+                                                  quarter, a half, three quarters, every expert */
+    int32_t n_row;
+} smoe_forecast;
+
+/* What smoe_model_open would plan, and how fast the model would probably be, without loading it.
+ * The drive is probed as options say, unless its rate is given (above 0). */
+SMOE_API int smoe_model_forecast(const char *path, const smoe_model_options *options,
+                                 double drive_bytes_per_s, smoe_forecast *out,
+                                 smoe_error *err) SMOE_MUST_USE;
+
+/* ------------------------------------------------------------------ the machine */
+
+typedef enum smoe_check_state {
+    SMOE_CHECK_OK,
+    SMOE_CHECK_WARN, /* works, but less well than it could */
+    SMOE_CHECK_FAIL  /* the model cannot run here */
+} smoe_check_state;
+
+typedef struct smoe_check {
+    const char *name; /* "io_uring" */
+    smoe_check_state state;
+    char text[768];     /* what was found, one line */
+    const char *remedy; /* what to do; NULL: nothing */
+} smoe_check;
+
+/* Borrowed until it returns. */
+typedef void (*smoe_check_fn)(void *user, const smoe_check *check);
+
+/* Looks at what streaming depends on, processor, limits, I/O, and, with a path, at that model and
+ * the drive it lies on. Changes nothing and measures no speed. path may be NULL. */
+SMOE_API void smoe_doctor(const char *path, smoe_check_fn fn, void *user);
 
 /* ------------------------------------------------------------------ text */
 
@@ -522,6 +586,7 @@ typedef struct smoe_stats {
     uint64_t guess_named;             /* all that the gates named where there was a guess */
     bool lookahead_on;                /* now; lookahead_switches counts its changes */
     uint64_t lookahead_switches;
+    uint64_t warm_reads, warm_used; /* since open: experts read as most used in earlier runs */
     uint64_t evictions;
     uint64_t read_retries;
     uint64_t wait_ns;            /* the forward pass stood still for the drive */

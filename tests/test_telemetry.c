@@ -290,7 +290,7 @@ TEST(telemetry_token_stats_account_for_the_end) {
     CHECK_INT(json_object_array_length(json_find(o, "token_stats")), 0);
     CHECK(number(json_find(o, "after_tokens"), "ns") > 0);
     check_costs(o);
-    test_write_file(test_path("g"), "root ::= \"On\" \"e\"?", 20);
+    test_write_file(test_path("g"), "root ::= \"On\" \"e\"?", 18);
     snprintf(bias, sizeof bias, "%d=99", end);
     r = test_smoe("run", TALES, "-q", "--json", "--token-stats", "--ids", PROMPT, "--temp", "0",
                   "--logit-bias", bias, "--grammar", test_path("g"), "--stop", "One", NULL);
@@ -506,8 +506,8 @@ typedef struct pty {
 } pty;
 
 /* The program with a terminal of 80 x 24 at standard error, and the file out, or with NULL the same
- * terminal, at standard output. */
-static pty start(const char *const *argv, const char *out) {
+ * terminal, at standard output. in is its standard input; NULL: none. */
+static pty start(const char *const *argv, const char *in, const char *out) {
     pty p = {.fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), .out = calloc(1, 1)};
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     CHECK(p.fd >= 0 && grantpt(p.fd) == 0 && unlockpt(p.fd) == 0);
@@ -515,17 +515,19 @@ static pty start(const char *const *argv, const char *out) {
     CHECK(name);
     int tty = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
     int file = out ? open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : tty;
-    CHECK(tty >= 0 && file >= 0 && ioctl(tty, TIOCSWINSZ, &size) == 0);
+    int input = open(in ? in : "/dev/null", O_RDONLY | O_CLOEXEC);
+    CHECK(tty >= 0 && file >= 0 && input >= 0 && ioctl(tty, TIOCSWINSZ, &size) == 0);
     p.pid = fork();
     CHECK(p.pid >= 0);
     if (p.pid == 0) {
-        if (dup2(file, 1) < 0 || dup2(tty, 2) < 0) {
+        if (dup2(input, 0) < 0 || dup2(file, 1) < 0 || dup2(tty, 2) < 0) {
             _exit(99);
         }
         setenv("TERM", "xterm-256color", 1);
         execv(argv[0], (char *const *)(uintptr_t)argv);
         _exit(98);
     }
+    close(input);
     close(tty);
     if (out) {
         close(file);
@@ -533,18 +535,22 @@ static pty start(const char *const *argv, const char *out) {
     return p;
 }
 
-/* Reads until part has come, or nobody has the terminal any more. */
-static void read_until(pty *p, const char *part) {
+/* Returns false when nobody has the terminal any more. */
+static bool read_more(pty *p) {
     char piece[4096];
-    ssize_t n = 1;
-    while (n > 0 && !strstr(p->out, part)) {
-        n = read(p->fd, piece, sizeof piece);
-        if (n > 0) {
-            p->out = realloc(p->out, p->bytes + (size_t)n + 1);
-            memcpy(p->out + p->bytes, piece, (size_t)n);
-            p->bytes += (size_t)n;
-            p->out[p->bytes] = '\0';
-        }
+    ssize_t n = read(p->fd, piece, sizeof piece);
+    if (n > 0) {
+        p->out = realloc(p->out, p->bytes + (size_t)n + 1);
+        memcpy(p->out + p->bytes, piece, (size_t)n);
+        p->bytes += (size_t)n;
+        p->out[p->bytes] = '\0';
+    }
+    return n > 0;
+}
+
+/* Reads until part has come since from_bytes, or nobody has the terminal any more. */
+static void read_until(pty *p, size_t from_bytes, const char *part) {
+    while (!strstr(p->out + from_bytes, part) && read_more(p)) {
     }
 }
 
@@ -570,8 +576,8 @@ TEST(live_run_takes_the_screen_and_gives_it_back) {
                           "--ignore-end",
                           NULL};
     int status;
-    pty p = start(argv, out);
-    read_until(&p, "kernels");
+    pty p = start(argv, NULL, out);
+    read_until(&p, 0, "kernels");
     CHECK(waitpid(p.pid, &status, 0) == p.pid && WIFEXITED(status));
     CHECK_INT(WEXITSTATUS(status), 0);
     const char *enter = strstr(p.out, ENTER), *leave = strstr(p.out, LEAVE);
@@ -583,8 +589,8 @@ TEST(live_run_takes_the_screen_and_gives_it_back) {
     CHECK_HAS(test_read_file(out, &bytes), " great deal of work");
     close(p.fd);
     /* the text comes after the view when both share the terminal */
-    p = start(argv, NULL);
-    read_until(&p, "kernels");
+    p = start(argv, NULL, NULL);
+    read_until(&p, 0, "kernels");
     CHECK(waitpid(p.pid, &status, 0) == p.pid && WIFEXITED(status));
     CHECK_HAS(strstr(p.out, LEAVE), " great deal of work");
     close(p.fd);
@@ -596,11 +602,11 @@ TEST(live_run_gives_the_screen_back_when_ended) {
         const char *argv[] = {test_built("smoe"), "run", TALES, "-q",           "--ids", PROMPT,
                               "--live",           "-n",  "-1",  "--ignore-end", NULL};
         int status;
-        pty p = start(argv, test_path("out"));
-        read_until(&p, "tok/s");
+        pty p = start(argv, NULL, test_path("out"));
+        read_until(&p, 0, "tok/s");
         CHECK_HAS(p.out, ENTER);
         kill(p.pid, ends[i]);
-        read_until(&p, LEAVE);
+        read_until(&p, 0, LEAVE);
         CHECK(waitpid(p.pid, &status, 0) == p.pid);
         CHECK_HAS(p.out, LEAVE);
         CHECK_HAS(p.out, "\033[?25h"); /* the cursor is back */
@@ -611,6 +617,31 @@ TEST(live_run_gives_the_screen_back_when_ended) {
         }
         close(p.fd);
     }
+}
+
+/* Each answer has a view of its own and follows it, as it would have come without. */
+TEST(live_chat_shows_each_answer_after_its_view) {
+    const char *plain[] = {test_built("smoe"), "chat", TALES, "-q", "-n", "12",
+                           "--seed",           "3",    NULL};
+    const char *argv[] = {test_built("smoe"), "chat", TALES,    "-q", "-n", "12",
+                          "--seed",           "3",    "--live", NULL};
+    static const char input[] = "Tell me a tale.\nAnd then?\n";
+    int status;
+    size_t bytes;
+    test_run r = test_smoe_argv(plain, input);
+    CHECK_INT(r.status, 0);
+    test_write_file(test_path("in"), input, sizeof input - 1);
+    pty p = start(argv, test_path("in"), test_path("out"));
+    read_until(&p, 0, LEAVE);
+    CHECK_HAS(p.out, LEAVE);
+    size_t first = (size_t)(strstr(p.out, LEAVE) - p.out) + sizeof LEAVE - 1;
+    read_until(&p, first, LEAVE);
+    CHECK_HAS(p.out + first, ENTER);
+    CHECK_HAS(p.out + first, LEAVE);
+    CHECK(waitpid(p.pid, &status, 0) == p.pid && WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 0);
+    CHECK_TEXT(test_read_file(test_path("out"), &bytes), r.out);
+    close(p.fd);
 }
 
 TEST(live_needs_a_terminal) {

@@ -419,7 +419,7 @@ static void same_as_streamer(const char *path, uint64_t ring_bytes, smoe_policy 
     CHECK_OK(replay(&t, kind == SMOE_POLICY_RECENCY ? REPLAY_RECENCY : REPLAY_ADAPTIVE, ring_bytes,
                     &r, &err));
     CHECK_INT(r.uses, stats.uses);
-    /* A miss that lands late keeps its neighbours held for longer, so that another may have to go. */
+    /* a miss that lands late keeps its neighbours held for longer: another may have to go */
     CHECK_NEAR((double)r.hits, (double)(stats.hits + stats.inflight_hits),
                0.01 * (double)stats.uses);
     CHECK_INT(t.n_tok, stats.prefill_tok + stats.decode_tok);

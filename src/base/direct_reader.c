@@ -58,7 +58,8 @@ static size_t read_cached(int fd, uint64_t offset, void *buf, size_t bytes) {
     return done;
 }
 
-/* Fills the stage from the aligned block of offset on; false when the system refuses direct reads. */
+/* Fills the stage from the aligned block of offset on; false when the system refuses direct reads.
+ */
 static bool fill_stage(direct_reader *r, uint64_t offset, size_t bytes) {
     ssize_t n;
     size_t want = bytes < LEAST_FILL_BYTES ? LEAST_FILL_BYTES : bytes;

@@ -14,6 +14,7 @@
 #define LIMIT_GGUF_KEY_BYTES           65535 /* the format's own limit */
 #define LIMIT_GGUF_TENSORS             (1 << 20)
 #define LIMIT_GGUF_NAME_BYTES          127          /* of a tensor; ggml's own is 63 */
+#define LIMIT_HEAT_BYTES               (16u << 20)  /* what earlier runs learned */
 #define LIMIT_TRACE_BYTES              (4ull << 30) /* a recorded routing trace */
 #define LIMIT_SHARDS                   4096         /* files of one model */
 #define LIMIT_TENSOR_RANK              8

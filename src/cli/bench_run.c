@@ -35,8 +35,9 @@ static char *set_number(char *path, int *n_file) {
     if (!of || of - path < 6 || of[-6] != '-') {
         return NULL;
     }
-    *n_file = atoi(of + 4);
-    return *n_file > 0 && *n_file <= 99999 ? of - 5 : NULL;
+    long n = strtol(of + 4, NULL, 10);
+    *n_file = n > 0 && n <= 99999 ? (int)n : 0;
+    return *n_file ? of - 5 : NULL;
 }
 
 static void drop_folder(const char *path) {

@@ -212,6 +212,10 @@ static bool obey(chat *c, const char *line) {
     return true;
 }
 
+static bool work_ahead(void *user) {
+    return smoe_model_idle(user, 20);
+}
+
 /* One message: a line, or several joined where a line ends with a backslash. NULL at the end of
  * input; the caller frees. */
 static char *read_message(void) {
@@ -305,6 +309,7 @@ static int run(const command *self, int argc, char **argv) {
             puts("/help lists commands, Ctrl-D leaves.");
         }
         line_open();
+        line_while_waiting(work_ahead, c.model);
         interrupt_begin(NULL);
         rc = converse(&c);
         interrupt_end();

@@ -122,12 +122,14 @@ static bool print_token(void *user, const smoe_token *token) {
     if (p->is_live) {
         live_token(token->text, token->text_bytes);
     }
+    bool is_interrupted = interrupted(); /* it may have come before the call began */
     if (p->keeps_text) {
-        return buf_append(&p->text, token->text, token->text_bytes, NULL) != SMOE_OK;
+        return buf_append(&p->text, token->text, token->text_bytes, NULL) != SMOE_OK ||
+               is_interrupted;
     }
     fwrite(token->text, 1, token->text_bytes, stdout);
     fflush(stdout);
-    return ferror(stdout) != 0;
+    return ferror(stdout) != 0 || is_interrupted;
 }
 
 /* The prompt's ids from whichever of the three options was given; before the model is opened. */

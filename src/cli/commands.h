@@ -15,6 +15,8 @@ extern const command command_eval;
 extern const command command_render;
 extern const command command_synth;
 extern const command command_bench;
+extern const command command_plan;
+extern const command command_doctor;
 extern const command command_trace;
 extern const command command_trace_record; /* run with a trace, for command_trace */
 

@@ -18,7 +18,7 @@
 #include "cli/stats.h"
 
 const option *model_option_rows(model_flags *f) {
-    static option rows[18];
+    static option rows[19];
     smoe_model_options *o = &f->options;
     const option all[] = {
         {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
@@ -45,6 +45,8 @@ const option *model_option_rows(model_flags *f) {
          "O_DIRECT reads that bypass the page cache", NULL},
         {OPTION_CHOICE, 0, "policy", "adaptive|recency", &f->policy, 0, 0,
          "which experts the ring keeps", NULL},
+        {OPTION_FLAG, 0, "no-learn", NULL, &f->no_learn, 0, 0,
+         "neither use nor keep how often experts were used in earlier runs", NULL},
         {OPTION_FLAG, 0, "resident", NULL, &o->resident, 0, 0,
          "read every expert at the start and keep it", NULL},
         {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
@@ -175,11 +177,11 @@ void log_to_stderr(void *user, smoe_log_level level, const char *line) {
     }
 }
 
-int open_model_with(const char *path, model_flags *flags, smoe_model **model,
-                    smoe_session **session, smoe_error *err) {
+void take_model_choices(model_flags *flags) {
     flags->options.precision = (smoe_precision)flags->precision;
     flags->options.io = (smoe_io_choice)flags->io;
     flags->options.policy = (smoe_policy)flags->policy;
+    flags->options.learn = !flags->no_learn;
     flags->options.direct = (smoe_switch)flags->direct;
     flags->options.lookahead = (smoe_switch)flags->lookahead;
     flags->options.probe = flags->probe ? SMOE_PROBE_REDO : SMOE_PROBE_AUTO;
@@ -187,6 +189,11 @@ int open_model_with(const char *path, model_flags *flags, smoe_model **model,
     flags->options.n_vault_on = flags->vault_on.n_item;
     flags->options.log = log_to_stderr;
     flags->options.log_user = &flags->quiet;
+}
+
+int open_model_with(const char *path, model_flags *flags, smoe_model **model,
+                    smoe_session **session, smoe_error *err) {
+    take_model_choices(flags);
     int rc = smoe_model_open(model, path, &flags->options, err);
     if (rc == SMOE_OK) {
         rc = smoe_session_open(session, *model, err);

@@ -15,7 +15,7 @@ enum { EXIT_STOPPED = 130 };
 typedef struct model_flags {
     smoe_model_options options;
     int precision, io, direct, lookahead, policy; /* choices, copied into options by open_model */
-    bool probe;
+    bool probe, no_learn;
     option_list vault_on;
     bool quiet;
 } model_flags;
@@ -32,6 +32,8 @@ typedef struct sampling_flags {
 /* Sets what is off in sampling, and the rows' targets. */
 const option *sampling_option_rows(sampling_flags *flags);
 
+/* Copies the choices of the rows into flags->options, and the log to stderr. */
+void take_model_choices(model_flags *flags);
 /* Opens a model and its session with plan and notices on stderr. */
 int open_model_with(const char *path, model_flags *flags, smoe_model **model,
                     smoe_session **session, smoe_error *err);

@@ -1,6 +1,7 @@
 /* Line input; see line.h. */
 #include "cli/line.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,12 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <termios.h>
+#endif
 
+static bool (*idle_fn)(void *user);
+static void *idle_user;
+
+#ifdef SMOE_HAVE_EDIT
 static EditLine *editor;
 static History *history_list;
 static const char *current_prompt;
@@ -63,6 +69,11 @@ static void find_history(void) {
     snprintf(history_path, sizeof history_path, "%s/history", dir);
 }
 #endif
+
+void line_while_waiting(bool (*fn)(void *user), void *user) {
+    idle_fn = fn;
+    idle_user = user;
+}
 
 bool line_is_terminal(void) {
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
@@ -115,6 +126,24 @@ void line_close(void) {
 }
 
 #ifdef SMOE_HAVE_EDIT
+/* Without echo and by the character, so that the first key ends it and the editor gets that key. */
+static void work_while_waiting(const char *prompt) {
+    struct termios raw;
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (!idle_fn || tcgetattr(STDIN_FILENO, &raw) != 0) {
+        return;
+    }
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    fputs(prompt, stdout);
+    fflush(stdout);
+    while (!was_dropped && poll(&in, 1, 0) == 0 && idle_fn(idle_user)) {
+    }
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+    fputs("\r", stdout); /* the editor writes the prompt again */
+    fflush(stdout);
+}
+
 static char *read_edited(const char *prompt, bool *dropped) {
     int n = 0;
     HistEvent event;
@@ -123,7 +152,8 @@ static char *read_edited(const char *prompt, bool *dropped) {
     current_prompt = prompt;
     was_dropped = 0;
     sigaction(SIGINT, &action, &before);
-    const char *line = el_gets(editor, &n);
+    work_while_waiting(prompt);
+    const char *line = was_dropped ? NULL : el_gets(editor, &n);
     sigaction(SIGINT, &before, NULL);
     if (was_dropped) {
         putchar('\n');

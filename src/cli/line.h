@@ -10,6 +10,9 @@ bool line_is_terminal(void);
  * it. */
 void line_open(void);
 void line_close(void);
+/* fn works for a short while; it is called again and again while a terminal's user has not begun to
+ * type, as long as it returns true. */
+void line_while_waiting(bool (*fn)(void *user), void *user);
 /* One line without its newline, malloc'ed; NULL at the end of input. *dropped: Ctrl-C threw the
  * line away, and what is returned is to be freed and forgotten. */
 char *line_read(const char *prompt, bool *dropped);

@@ -7,10 +7,10 @@
 
 #include "cli/commands.h"
 
-static const command *const commands[] = {&command_run,    &command_chat,    &command_sculpt,
-                                          &command_verify, &command_inspect, &command_tokenize,
-                                          &command_logits, &command_eval,    &command_render,
-                                          &command_synth,  &command_bench,   &command_trace};
+static const command *const commands[] = {
+    &command_run,      &command_chat,   &command_sculpt, &command_verify, &command_inspect,
+    &command_tokenize, &command_logits, &command_eval,   &command_render, &command_synth,
+    &command_bench,    &command_plan,   &command_doctor, &command_trace};
 enum { N_COMMAND = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to) {

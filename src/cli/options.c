@@ -198,7 +198,7 @@ int options_parse(const command *c, const option *const *tables, int argc, char 
             i += used;
             continue;
         }
-        if (n == c->n_argument) {
+        if (n == c->n_argument + c->n_optional) {
             return complain(c, "unexpected argument \"%s\"", arg);
         }
         arguments[n++] = arg;

@@ -44,13 +44,15 @@ typedef struct command {
     const char *arguments; /* "MODEL" */
     const char *summary;
     const char *details; /* a paragraph; may be NULL */
-    int n_argument;      /* exactly so many plain arguments */
+    int n_argument;      /* so many plain arguments, */
+    int n_optional;      /* and at most so many more */
     int (*run)(const struct command *self, int argc, char **argv);
 } command;
 
 /* Parses argv[0..argc) by tables (each ended by a row without a name; the list ended by NULL).
- * Plain arguments are left in arguments[0..n_argument). Returns 0; a negative number after an error
- * that it printed; 1 after --help, which it printed. */
+ * Plain arguments are left in arguments[0..n_argument + n_optional); optional ones that are not
+ * there stay as they were. Returns 0; a negative number after an error that it printed; 1 after
+ * --help, which it printed. */
 int options_parse(const command *c, const option *const *tables, int argc, char **argv,
                   const char **arguments);
 void options_help(const command *c, const option *const *tables);

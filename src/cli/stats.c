@@ -88,6 +88,12 @@ static void print_ahead(const smoe_stats *s, FILE *out) {
         fprintf(out, "sweep    %" PRIu64 " read ahead in prefill, %" PRIu64 " used (%.1f %%)\n",
                 s->sweep_reads, s->sweep_used, percent(s->sweep_used, s->sweep_reads));
     }
+    if (s->warm_reads) {
+        fprintf(out,
+                "warm     %" PRIu64 " read as most used in earlier runs, %" PRIu64
+                " used (%.1f %%)\n",
+                s->warm_reads, s->warm_used, percent(s->warm_used, s->warm_reads));
+    }
     fprintf(out, "guesses  lookahead is %s", s->lookahead_on ? "on" : "off");
     if (s->lookahead_switches) {
         fprintf(out, ", %" PRIu64 " changes", s->lookahead_switches);
@@ -209,6 +215,9 @@ static void add_experts(struct json_object *o, const smoe_stats *s) {
     add(o, "sweep_reads", s->sweep_reads);
     add(o, "sweep_used", s->sweep_used);
     add_share(o, "sweep_used_share", s->sweep_used, s->sweep_reads);
+    add(o, "warm_reads", s->warm_reads);
+    add(o, "warm_used", s->warm_used);
+    add_share(o, "warm_used_share", s->warm_used, s->warm_reads);
     add(o, "guessed", s->guessed);
     add(o, "guessed_right", s->guessed_right);
     add(o, "guess_named", s->guess_named);

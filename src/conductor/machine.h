@@ -13,5 +13,9 @@ typedef struct machine_memory {
 
 void machine_memory_now(machine_memory *out);
 uint64_t machine_peak_bytes(void);
+/* The least memory limit of the process's cgroup and its parents; UINT64_MAX: none. */
+uint64_t machine_memory_limit(void);
+/* The least CPU limit of these in CPUs; 0: none. */
+double machine_cpu_quota(void);
 
 #endif

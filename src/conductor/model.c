@@ -18,8 +18,7 @@ void smoe_free(void *p) {
     free(p);
 }
 
-/* Headers, text, kernels: what is needed to plan. */
-static int open_headers(smoe_model *m, const char *path, smoe_model_options *o, smoe_error *err) {
+int model_open_headers(smoe_model *m, const char *path, smoe_model_options *o, smoe_error *err) {
     int rc = source_open(&m->source, path, err);
     if (rc != SMOE_OK) {
         return rc;
@@ -162,7 +161,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
         return err_no_memory(err, sizeof *m);
     }
     m->log = (log_sink){o.log, o.log_user};
-    int rc = open_headers(m, path, &o, err);
+    int rc = model_open_headers(m, path, &o, err);
     if (rc == SMOE_OK) {
         /* what parsing took is given back to the system before the rest is measured */
         malloc_trim(0);
@@ -179,6 +178,10 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
     }
     set_exec(m, &o);
     pressure_open(&m->pressure);
+    m->learns = o.learn;
+    if (m->learns) {
+        learn_load(m);
+    }
     *out = m;
     return SMOE_OK;
 }
@@ -186,6 +189,9 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
 void smoe_model_close(smoe_model *m) {
     if (!m) {
         return;
+    }
+    if (m->learns) {
+        learn_save(m);
     }
     pressure_close(&m->pressure);
     (void)trace_writer_close(m->trace, NULL);
@@ -243,6 +249,8 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .guess_named = m->ahead.named,
                         .lookahead_on = m->ahead.is_on && !m->is_resident,
                         .lookahead_switches = m->ahead.n_switch,
+                        .warm_reads = s.warm_reads,
+                        .warm_used = s.warm_used,
                         .evictions = s.evictions,
                         .read_retries = s.read_retries,
                         .wait_ns = s.wait_ns,

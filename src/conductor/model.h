@@ -23,6 +23,8 @@ struct smoe_model {
     smoe_sampling sampling; /* the checkpoint's defaults */
     float *inv_freq;        /* what exec.inv_freq points into */
     log_sink log;
+    bool learns;         /* what is learned is kept at the close */
+    uint64_t routing_id; /* once learns */
     lookahead ahead;
     pressure pressure;
     trace_writer *trace; /* NULL: nothing is recorded */
@@ -53,7 +55,8 @@ int forward_layers(smoe_model *m, const batch *b, const atomic_bool *cancelled, 
 /* Logits of n tokens of the batch from row first on, n <= scratch.logit_rows: [n][vocab_size]. */
 void forward_head(smoe_model *m, int32_t first, int32_t n, float *logits);
 
-/* Between batches: gives ring back when the system wants memory, takes it again when it does not. */
+/* Between batches: gives ring back when the system wants memory, takes it again when it does not.
+ */
 void resize_under_pressure(smoe_model *m);
 
 /* smoe_model_open with the I/O back end given, which is how tests put a faulty one in; NULL: as the
@@ -61,8 +64,19 @@ void resize_under_pressure(smoe_model *m);
 int model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                const io_ops *ops, smoe_error *err);
 
+/* Headers, text, kernels: what is needed to plan. Resolves zeros in options. After failure m is to
+ * be closed all the same. */
+int model_open_headers(smoe_model *m, const char *path, smoe_model_options *options,
+                       smoe_error *err);
+
 /* smoe_session_sync that keeps a cancel which came since the last public call began. */
 int session_sync(smoe_session *s, const int32_t *ids, size_t n_id, smoe_error *err);
+
+/* A hash of the routers' weights: what routes alike has the same. */
+uint64_t routing_id(const smoe_model *m);
+/* Takes what earlier runs learned, with a notice when that is damaged; keeps what this one did. */
+void learn_load(smoe_model *m);
+void learn_save(const smoe_model *m);
 
 /* Fills out from headers alone. */
 void info_from_source(smoe_info *out, const source *s);

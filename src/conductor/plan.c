@@ -74,8 +74,8 @@ static uint64_t default_ceiling(const machine_memory *m) {
     return m->process_bytes + m->available_bytes - share - (share < most ? share : most);
 }
 
-/* The longest chunk whose scratch takes at most a quarter of what scratch and ring share (beyond the
- * usual length a sixteenth, since decode wants the ring), and leaves the ring its floor. */
+/* The longest chunk whose scratch takes at most a quarter of what scratch and ring share (beyond
+ * the usual length a sixteenth, since decode wants the ring), and leaves the ring its floor. */
 static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64_t shared_bytes,
                             uint64_t floor_bytes, bool is_streaming) {
     int32_t chunk = is_streaming ? CHUNK_SWEEP_TOK : CHUNK_DEFAULT_TOK;

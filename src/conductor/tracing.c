@@ -12,8 +12,7 @@ struct smoe_trace {
     trace t;
 };
 
-/* A hash of the routers' weights: what routes alike has the same. */
-static uint64_t routing_id(const smoe_model *m) {
+uint64_t routing_id(const smoe_model *m) {
     const spec *s = &m->source->spec;
     uint64_t id = 0;
     for (int32_t i = 0; i < m->source->n_moe_layer; i++) {

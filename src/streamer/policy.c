@@ -77,6 +77,7 @@ static void count(policy *p, const routing *r) {
         for (int32_t i = 0; i < r->n_used; i++) {
             int32_t e = r->choice[(size_t)t * (size_t)r->stride + (size_t)i];
             p->n_use[e] = (uint16_t)(p->n_use[e] + (p->n_use[e] < UINT16_MAX));
+            rec[e].n_use += rec[e].n_use < UINT32_MAX;
             rec[e].last_tok = p->n_tok[r->moe_index] + (uint32_t)t + 1;
         }
     }
@@ -87,7 +88,7 @@ static void update_shares(policy *p, const routing *r) {
     float n = (float)r->n_tok;
     for (int32_t i = 0; i < POLICY_SHARES; i++) {
         float rate = 1 - exp2f(-n / half_life_tok[i]);
-        float first = n / ((float)p->n_tok[r->moe_index] + n + PRIOR_TOK);
+        float first = n / ((float)p->n_tok[r->moe_index] + (float)p->past_tok + n + PRIOR_TOK);
         rate = i == POLICY_SHARES - 1 && first > rate ? first : rate;
         for (int32_t e = 0; e < p->layer[r->moe_index].n_expert; e++) {
             rec[e].share[i] += rate * ((float)p->n_use[e] / n - rec[e].share[i]);
@@ -154,6 +155,7 @@ void policy_turn(policy *p, const routing *r) {
     p->n_turn++;
     count(p, r);
     if (p->kind == POLICY_RECENCY) {
+        p->n_tok[r->moe_index] += (uint32_t)r->n_tok;
         for (int32_t e = 0; e < p->layer[r->moe_index].n_expert; e++) {
             rec[e].value = p->n_use[e] > 0 ? (double)p->n_turn : rec[e].value;
         }
@@ -213,6 +215,20 @@ int policy_open(policy *p, policy_kind kind, const policy_layer *layer, int32_t 
         set_values(p, m);
     }
     return SMOE_OK;
+}
+
+void policy_begin(policy *p, const float *weight) {
+    memcpy(p->weight, weight, sizeof p->weight);
+    for (int32_t m = 0; m < p->n_layer && p->kind == POLICY_ADAPTIVE; m++) {
+        policy_record *rec = records_of(p, m);
+        for (int32_t e = 0; e < p->layer[m].n_expert; e++) {
+            for (int32_t i = 0; i < POLICY_SHARES; i++) {
+                rec[e].share[i] = rec[e].past;
+            }
+        }
+        set_features(p, &(routing){.moe_index = m});
+        set_values(p, m);
+    }
 }
 
 void policy_close(policy *p) {

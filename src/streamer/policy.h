@@ -50,6 +50,8 @@ typedef struct policy_record {
     double value;
     float share[POLICY_SHARES];     /* of the layer's tokens that used it, the latest weigh most */
     float feature[POLICY_FEATURES]; /* as of the layer's last turn */
+    float past;                     /* share of uses in earlier runs */
+    uint32_t n_use;                 /* in this one */
     uint32_t last_tok;              /* 1 + the layer's token that used it last; 0: none has */
 } policy_record;
 
@@ -61,6 +63,7 @@ typedef struct policy {
     policy_record *record; /* [n_layer][n_row] */
     uint32_t *n_tok;       /* [n_layer]: tokens seen */
     uint16_t *n_use;       /* [n_row], scratch: uses in the batch at hand */
+    uint32_t past_tok;     /* tokens that the past shares stand for; 0: there is no past */
     uint64_t n_turn;       /* layers' turns so far, of all layers */
     float weight[POLICY_FEATURES];
     float slope2[POLICY_FEATURES]; /* decaying sum of squared gradients */
@@ -71,6 +74,8 @@ typedef struct policy {
 int policy_open(policy *p, policy_kind kind, const policy_layer *layer, int32_t n_layer,
                 int32_t n_row, smoe_error *err);
 void policy_close(policy *p);
+/* Before the first token: starts from these weights and from the records' past shares. */
+void policy_begin(policy *p, const float *weight);
 uint64_t policy_held_bytes(const policy *p);
 
 /* A layer's turn: learns from it and sets the values of the layer's records anew. */

@@ -3,7 +3,7 @@
  * At start the streamer asks for expert-sized reads at places drawn at random, with several block
  * sizes, depths and back ends, past the page cache and through it, and goes on with what was
  * fastest. What was measured is remembered for each drive and file, so only the first start pays
- * for it (under a second).
+ * for it (a second or two).
  *
  * Owns the measurement. Never decides what is read for the model, never writes to a drive it
  * measures, and needs no memory of its own but a few tables: reads land in the ring.

@@ -70,10 +70,10 @@ void ring_drop(ring *r, int32_t block);
 /* Sets the value of a held or kept block; no NaN. */
 void ring_set_value(ring *r, int32_t block, double value);
 
-/* Gives memory back to the system from the end, or takes more, to_bytes rounded down to units and at
- * most most_bytes. Kept blocks behind the new end are evicted. Returns false, having done what could
- * be done, when a held block is in the way: its id is in *held (ring_drop or ring_keep it and try
- * again). Growing fails with *held = -1 when the system has no memory. */
+/* Gives memory back to the system from the end, or takes more, to_bytes rounded down to units and
+ * at most most_bytes. Kept blocks behind the new end are evicted. Returns false, having done what
+ * could be done, when a held block is in the way: its id is in *held (ring_drop or ring_keep it and
+ * try again). Growing fails with *held = -1 when the system has no memory. */
 bool ring_resize(ring *r, uint64_t to_bytes, ring_evict_fn evict, void *user, int32_t *held);
 
 static inline uint8_t *ring_at(const ring *r, int32_t block) {

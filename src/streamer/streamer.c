@@ -92,8 +92,8 @@ static void drop_bets_on(streamer *s, int32_t moe_index) {
 
 /* ---- the sweep */
 
-/* What it reads stays until its layer's demand: it has the value of a bet, and is at most half of the
- * ring. */
+/* What it reads stays until its layer's demand, since nothing in the ring is worth more, and it is
+ * at most half of it. */
 static bool start_sweep(streamer *s) {
     while (s->sweep_at < s->n_sweep && s->sweep_bytes < s->ring.bytes / 2) {
         int32_t expert = s->sweep[s->sweep_at];
@@ -118,6 +118,29 @@ static void end_sweep(streamer *s) {
     s->sweep_at = s->n_sweep = 0;
     s->sweep_bytes = 0;
     s->queue.is_sweeping = false;
+}
+
+/* What earlier runs used most goes into free space only, and is worth what the policy says. */
+static bool start_warm(streamer *s) {
+    while (s->warm_at < s->n_warm) {
+        int32_t moe_index = s->warm[s->warm_at] / s->source->n_expert_row;
+        int32_t expert = s->warm[s->warm_at] % s->source->n_expert_row;
+        if (*entry_slot(s, moe_index, expert) >= 0) {
+            s->warm_at++;
+            continue;
+        }
+        int32_t id = start_load(s, moe_index, expert, -1, -INFINITY);
+        if (id < 0) {
+            s->warm_at = s->n_warm; /* the ring is full */
+            return false;
+        }
+        s->warm_at++;
+        ring_set_value(&s->ring, id, policy_value(&s->policy, moe_index, expert));
+        s->entry[id].is_warm = true;
+        s->stats.warm_reads++;
+        return true;
+    }
+    return false;
 }
 
 /* A demand waits for space: bets that could only go on reading after it give theirs back. */
@@ -155,7 +178,7 @@ static void pump(streamer *s) {
     } while (is_clear && queue_has_room(q, true) && s->miss_at < s->n_miss && free_unsent_bets(s));
     if (is_clear && s->miss_at == s->n_miss) {
         while (queue_stage(q, false) && queue_has_room(q, false) &&
-               (start_sweep(s) || start_bet(s))) {
+               (start_sweep(s) || start_bet(s) || start_warm(s))) {
         }
     }
     queue_send(q);
@@ -248,6 +271,7 @@ static void claim(streamer *s, int32_t wanted) {
         n->misses += id < 0;
         n->spec_used += id >= 0 && s->entry[id].is_bet;
         n->sweep_used += id >= 0 && s->entry[id].is_sweep;
+        n->warm_used += id >= 0 && s->entry[id].is_warm;
         s->n_use[entry_slot(s, s->moe_index, s->want[wanted]) - s->entry_of]++;
     }
     if (id < 0) {
@@ -258,7 +282,7 @@ static void claim(streamer *s, int32_t wanted) {
     entry *e = &s->entry[id];
     e->wanted = wanted;
     e->was_ahead = !e->is_ready;
-    e->is_bet = e->is_sweep = false;
+    e->is_bet = e->is_sweep = e->is_warm = false;
     if (!e->is_ready) {
         queue_set_class(&s->queue, id, true);
         return;
@@ -484,9 +508,8 @@ void streamer_sweep(streamer *s, int32_t moe_index, const int32_t *experts, int3
 }
 
 void streamer_poll(streamer *s) {
-    if (queue_reap(&s->queue, false) > 0) {
-        take_in(s);
-    }
+    queue_reap(&s->queue, false);
+    take_in(s);
     pump(s);
 }
 
@@ -590,7 +613,7 @@ void streamer_get_stats(const streamer *s, streamer_stats *out) {
 
 void streamer_reset_stats(streamer *s) {
     queue *q = &s->queue;
-    s->stats = (streamer_stats){0};
+    s->stats = (streamer_stats){.warm_reads = s->stats.warm_reads, .warm_used = s->stats.warm_used};
     q->drive_bytes = q->n_read = q->read_retries = q->busy_ns = 0;
     memset(q->bytes_of, 0, sizeof q->bytes_of);
     q->latency_us = q->size_kib = (queue_histogram){0};

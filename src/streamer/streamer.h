@@ -83,20 +83,31 @@ void streamer_abandon(streamer *s);
  * earlier bet on this layer has not started, as does the layer's demand; a bounded number waits,
  * the oldest are dropped. A bet that fails says nothing. */
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
-/* The sweep of prefill: what a layer will need next, in the order in which it lies in the file, read
- * at full depth behind the current demand while that is computed. May push out everything but what
- * it has read itself, up to half the ring. Replaces what an earlier sweep has not started; the next
- * demand ends it. */
+/* The sweep of prefill: what a layer will need next, in the order in which it lies in the file,
+ * read at full depth behind the current demand while that is computed. May push out everything but
+ * what it has read itself, up to half the ring. Replaces what an earlier sweep has not started; the
+ * next demand ends it. */
 void streamer_sweep(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* Takes in finished reads and starts queued ones; never blocks. Call between pieces of work. */
 void streamer_poll(streamer *s);
 /* Another size for the ring, between demands; at least streamer_ring_floor. Evicts what lies in the
- * part that is given back, after waiting for reads into it. What is computed stays the same. Growing
- * fails when the system has no memory; the ring then keeps its size. */
+ * part that is given back, after waiting for reads into it. What is computed stays the same.
+ * Growing fails when the system has no memory; the ring then keeps its size. */
 int streamer_resize(streamer *s, uint64_t ring_bytes, smoe_error *err);
 uint64_t streamer_ring_bytes(const streamer *s);
 /* Reads every expert (the ring must be streamer_ring_full). Counts reads but no uses. */
 int streamer_preload(streamer *s, smoe_error *err);
+
+/* Starts from what an earlier run learned (heat.h): the policy at once, and, when nothing else is
+ * to be read, the ring's free space is filled with the experts that were used most. */
+int streamer_warm(streamer *s, uint64_t model_id, const char *text, size_t bytes, const char *label,
+                  smoe_error *err);
+/* What is known now; *text is the caller's (free), NULL when too few tokens passed. */
+int streamer_heat(const streamer *s, uint64_t model_id, char **text, size_t *bytes,
+                  smoe_error *err);
+/* Waits for reads under way and starts further ones, for about so long or until nothing is left to
+ * read; returns whether something is. Between demands only. */
+bool streamer_idle(streamer *s, uint64_t budget_ns);
 
 typedef struct streamer_stats {
     uint64_t drive_bytes, n_read;
@@ -104,6 +115,7 @@ typedef struct streamer_stats {
     uint64_t spec_reads;                        /* experts that a bet began to read */
     uint64_t spec_used;               /* of which demanded later, landed or still on their way */
     uint64_t sweep_reads, sweep_used; /* the same of sweeps */
+    uint64_t warm_reads, warm_used;   /* and of what earlier runs used most; never reset */
     uint64_t evictions;
     uint64_t read_retries;  /* failed reads, resumed short ones, second reads after a checksum */
     uint64_t wait_ns;       /* streamer_next blocked */

@@ -203,6 +203,7 @@ void streamer_close(streamer *s) {
     free(s->miss);
     free(s->ready);
     free(s->sweep);
+    free(s->warm);
     XXH3_freeState(s->hash);
     free(s);
 }

@@ -21,6 +21,7 @@ typedef struct entry {
     bool is_ready;   /* all bytes are there and checked */
     bool is_bet;     /* read for a bet and not used since */
     bool is_sweep;   /* the same for a sweep */
+    bool is_warm;    /* the same for what earlier runs used most */
     bool was_ahead;  /* a bet or a sweep had begun it when it was demanded */
     bool was_reread; /* its checksum has differed once */
 } entry;
@@ -71,6 +72,9 @@ struct streamer {
     int32_t *sweep; /* [n_expert_row]: experts not started, from sweep_at on */
     int32_t sweep_at, n_sweep;
     uint64_t sweep_bytes; /* of slots that the sweep has taken */
+
+    int32_t *warm; /* records, the hottest first, not started from warm_at on; NULL: none */
+    int32_t warm_at, n_warm;
 
     bool is_counting; /* off during preload */
     streamer_stats stats;
