@@ -48,8 +48,8 @@ typedef struct reader {
     smoe_error *err;
     const model_source *source;
     const json_tables *tables; /* of the document, cut out of it; NULL: they are still there */
-    uint32_t n_model;  /* tokens of the model */
-    int32_t max_added; /* largest id of an added token so far, -1 at first */
+    uint32_t n_model;          /* tokens of the model */
+    int32_t max_added;         /* largest id of an added token so far, -1 at first */
 } reader;
 
 enum { PATH_BYTES = 256 };
