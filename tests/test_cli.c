@@ -44,7 +44,8 @@ static int64_t number(struct json_object *o, const char *key) {
 
 TEST(cli_help_lists_every_command) {
     static const char *const commands[] = {"run",     "chat",     "sculpt", "verify",
-                                           "inspect", "tokenize", "logits", "eval"};
+                                           "inspect", "tokenize", "logits", "eval",
+                                           "synth",   "bench",    "plan",   "doctor"};
     test_run all = test_smoe("--help", NULL);
     good(all);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

@@ -18,7 +18,7 @@ typedef struct summary {
     double tok_per_s[BENCH_REPEATS_MAX]; /* ascending */
     int32_t n_run;
     double median;
-    double hit_share, bytes_per_tok, busy_share, wait_share, bytes_per_s;
+    double hit_share, inflight_share, bytes_per_tok, busy_share, wait_share, bytes_per_s;
     double drive_share; /* of the probed rate; below 0: not measured */
 } summary;
 
@@ -33,12 +33,13 @@ static double part(uint64_t n, uint64_t of) {
 
 static summary summarise(const bench_result *r, enum bench_kind kind, int32_t n_tok) {
     summary s = {.n_run = r->n_run, .drive_share = -1};
-    uint64_t hits = 0, uses = 0, bytes = 0, busy = 0, wait = 0, ns = 0;
+    uint64_t hits = 0, inflight = 0, uses = 0, bytes = 0, busy = 0, wait = 0, ns = 0;
     double probed = 0;
     for (int32_t i = 0; i < r->n_run; i++) {
         const bench_run *run = &r->run[kind][i];
         s.tok_per_s[i] = part((uint64_t)n_tok, run->ns) * 1e9;
         hits += run->stats.hits;
+        inflight += run->stats.inflight_hits;
         uses += run->stats.uses;
         bytes += run->stats.drive_bytes;
         busy += run->stats.drive_busy_ns;
@@ -49,6 +50,7 @@ static summary summarise(const bench_result *r, enum bench_kind kind, int32_t n_
     qsort(s.tok_per_s, (size_t)s.n_run, sizeof *s.tok_per_s, by_value);
     s.median = (s.tok_per_s[(s.n_run - 1) / 2] + s.tok_per_s[s.n_run / 2]) / 2;
     s.hit_share = part(hits, uses);
+    s.inflight_share = part(inflight, uses);
     s.bytes_per_tok = part(bytes, (uint64_t)s.n_run * (uint64_t)n_tok);
     s.busy_share = part(busy, ns);
     s.wait_share = part(wait, ns);
@@ -152,6 +154,7 @@ static struct json_object *kind_json(const bench_result *r, enum bench_kind kind
     }
     json_object_object_add(o, "runs", runs);
     add(o, "hit_share", s.hit_share);
+    add(o, "inflight_hit_share", s.inflight_share);
     add(o, "drive_bytes_per_tok", s.bytes_per_tok);
     add(o, "drive_bytes_per_s", s.bytes_per_s);
     add(o, "drive_busy_share", s.busy_share);
