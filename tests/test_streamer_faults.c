@@ -275,6 +275,62 @@ TEST(streamer_direct_falls_back_with_a_notice) {
     close_all(s);
 }
 
+/* False where a process may not restrict itself. */
+static bool forbid_io_uring(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = 4, .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* ---- fallbacks are said, also when the probe has found them first */
+
+static bool was_said;
+
+static void find_refusal(void *user, smoe_log_level level, const char *line) {
+    was_said |= level == SMOE_LOG_NOTICE && strstr(line, user) != NULL;
+}
+
+static void check_said(const io_ops *ops, smoe_switch direct, char *what) {
+    for (int32_t round = 0; round < 2; round++) { /* measured, then remembered */
+        streamer *s = NULL;
+        streamer_config config = {.probe = round ? SMOE_PROBE_AUTO : SMOE_PROBE_REDO,
+                                  .source = &fx.source,
+                                  .ops = ops,
+                                  .direct = direct,
+                                  .ring_bytes = streamer_ring_full(&fx.source),
+                                  .log = {find_refusal, what}};
+        was_said = false;
+        CHECK_OK(streamer_open(&s, &config, &err));
+        CHECK(was_said);
+        USE(s, 0, 1, 2);
+        streamer_close(s);
+    }
+}
+
+TEST(streamer_probed_direct_falls_back_with_a_notice) {
+    make_small();
+    faulty.refuses_direct = true;
+    char what[] = "direct refused";
+    check_said(&faulty_ops, SMOE_AUTO, what);
+    close_all(NULL);
+}
+
+TEST(streamer_probed_without_io_uring_says_so) {
+    make_small();
+    if (!forbid_io_uring()) {
+        SKIP("no system call filter here");
+    }
+    char what[] = "io_uring";
+    check_said(NULL, SMOE_OFF, what);
+    close_all(NULL);
+}
+
 TEST(streamer_reports_a_back_end_that_does_not_open) {
     make_small();
     streamer *s = NULL;
@@ -299,15 +355,7 @@ TEST(streamer_reports_a_back_end_that_does_not_open) {
 
 TEST(streamer_without_io_uring_uses_threads) {
     make_small();
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = 4, .filter = code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    if (!forbid_io_uring()) {
         SKIP("no system call filter here");
     }
     streamer *s = NULL;

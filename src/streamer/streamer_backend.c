@@ -139,13 +139,15 @@ static void probe(streamer *s, const streamer_config *config, backend_choice *c,
         probe_remember(&r, &pc);
     }
     if (r.bytes_per_s > 0) {
-        /* the probe's word on the back end and the page cache is a preference: what stands behind
-         * it in the list is still there when it fails */
-        if (c->n_ops > 1 && c->ops[1] == r.ops) {
+        /* Only what was measured against something else is a preference. What the probe had to take
+         * since the system refused the rest is left to choose, which says so. */
+        if (c->n_ops > 1 && c->ops[1] == r.ops && r.other_bytes_per_s > 0) {
+            c->ops[1] = c->ops[0];
             c->ops[0] = r.ops;
-            c->n_ops = 1;
         }
-        c->direct = c->direct == SMOE_AUTO && !r.direct ? SMOE_OFF : c->direct;
+        if (c->direct == SMOE_AUTO && !r.direct && r.buffered_bytes_per_s > 0) {
+            c->direct = SMOE_OFF;
+        }
         c->io.depth = r.depth;
         *read_bytes = r.read_bytes;
         s->probed_bytes_per_s = r.bytes_per_s;
