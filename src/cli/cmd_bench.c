@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/bench_run.h"
 #include "cli/commands.h"
+#include "cli/json_add.h"
 
 static const char *const kind_name[BENCH_KINDS] = {"prefill", "decode"};
 
@@ -132,35 +133,27 @@ static void print_foot(const bench_job *job, const bench_result *r) {
 
 /* ---- JSON */
 
-static void add(struct json_object *o, const char *key, double v) {
-    json_object_object_add(o, key, json_object_new_double(v));
-}
-
-static void add_int(struct json_object *o, const char *key, uint64_t v) {
-    json_object_object_add(o, key, json_object_new_uint64(v));
-}
-
 static struct json_object *kind_json(const bench_result *r, enum bench_kind kind, int32_t n_tok) {
     struct json_object *o = json_object_new_object();
     struct json_object *runs = json_object_new_array();
     summary s = summarise(r, kind, n_tok);
-    add_int(o, "tokens", (uint64_t)n_tok);
-    add(o, "tok_per_s", s.median);
-    add(o, "tok_per_s_lowest", s.tok_per_s[0]);
-    add(o, "tok_per_s_highest", s.tok_per_s[s.n_run - 1]);
+    json_add_count(o, "tokens", (uint64_t)n_tok);
+    json_add_number(o, "tok_per_s", s.median);
+    json_add_number(o, "tok_per_s_lowest", s.tok_per_s[0]);
+    json_add_number(o, "tok_per_s_highest", s.tok_per_s[s.n_run - 1]);
     for (int32_t i = 0; i < r->n_run; i++) {
         json_object_array_add(
             runs, json_object_new_double(part((uint64_t)n_tok, r->run[kind][i].ns) * 1e9));
     }
     json_object_object_add(o, "runs", runs);
-    add(o, "hit_share", s.hit_share);
-    add(o, "inflight_hit_share", s.inflight_share);
-    add(o, "drive_bytes_per_tok", s.bytes_per_tok);
-    add(o, "drive_bytes_per_s", s.bytes_per_s);
-    add(o, "drive_busy_share", s.busy_share);
-    add(o, "wait_share", s.wait_share);
+    json_add_number(o, "hit_share", s.hit_share);
+    json_add_number(o, "inflight_hit_share", s.inflight_share);
+    json_add_number(o, "drive_bytes_per_tok", s.bytes_per_tok);
+    json_add_number(o, "drive_bytes_per_s", s.bytes_per_s);
+    json_add_number(o, "drive_busy_share", s.busy_share);
+    json_add_number(o, "wait_share", s.wait_share);
     if (s.drive_share >= 0) {
-        add(o, "probed_share", s.drive_share);
+        json_add_number(o, "probed_share", s.drive_share);
     }
     return o;
 }
@@ -168,18 +161,18 @@ static struct json_object *kind_json(const bench_result *r, enum bench_kind kind
 static struct json_object *row_json(const bench_job *job, const bench_result *r) {
     struct json_object *o = json_object_new_object();
     if (r->code != SMOE_OK) {
-        add_int(o, "memory_bytes", job->model->options.memory_bytes);
+        json_add_count(o, "memory_bytes", job->model->options.memory_bytes);
         json_object_object_add(o, "error", json_object_new_string(r->error.text));
         return o;
     }
     int kind = job->n_tok[BENCH_DECODE] > 0 ? BENCH_DECODE : BENCH_PREFILL;
     const smoe_stats *s = &r->run[kind][r->n_run - 1].stats;
-    add_int(o, "memory_bytes", r->plan.ceiling_bytes);
-    add_int(o, "ring_bytes", r->plan.ring_bytes);
-    add_int(o, "experts_bytes", r->info.experts_bytes);
-    add_int(o, "peak_process_bytes", s->peak_process_bytes);
-    add_int(o, "threads", (uint64_t)r->plan.n_thread);
-    add(o, "probed_bytes_per_s", s->probed_bytes_per_s);
+    json_add_count(o, "memory_bytes", r->plan.ceiling_bytes);
+    json_add_count(o, "ring_bytes", r->plan.ring_bytes);
+    json_add_count(o, "experts_bytes", r->info.experts_bytes);
+    json_add_count(o, "peak_process_bytes", s->peak_process_bytes);
+    json_add_count(o, "threads", (uint64_t)r->plan.n_thread);
+    json_add_number(o, "probed_bytes_per_s", s->probed_bytes_per_s);
     json_object_object_add(o, "io_backend", json_object_new_string(s->io_backend));
     json_object_object_add(o, "direct", json_object_new_boolean(s->direct));
     json_object_object_add(o, "isa", json_object_new_string(s->isa));
@@ -225,7 +218,7 @@ static int measure_rows(bench_flags *f) {
     if (f->json) {
         struct json_object *o = json_object_new_object();
         json_object_object_add(o, "model", json_object_new_string(f->job.path));
-        add_int(o, "depth", (uint64_t)f->job.depth_tok);
+        json_add_count(o, "depth", (uint64_t)f->job.depth_tok);
         json_object_object_add(o, "cold", json_object_new_boolean(f->job.cold));
         json_object_object_add(o, "rows", rows);
         print_json(o);

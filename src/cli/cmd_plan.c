@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/json_add.h"
 
 /* The library's own lines, the memory table and the probe's, are part of the answer. */
 static void log_to_stdout(void *user, smoe_log_level level, const char *line) {
@@ -165,39 +166,31 @@ static void gather_advice(advice *a, const smoe_forecast *f) {
 
 /* ---- JSON */
 
-static void add(struct json_object *o, const char *key, double v) {
-    json_object_object_add(o, key, json_object_new_double(v));
-}
-
-static void add_int(struct json_object *o, const char *key, uint64_t v) {
-    json_object_object_add(o, key, json_object_new_uint64(v));
-}
-
 static struct json_object *plan_json(const smoe_plan *p) {
     struct json_object *o = json_object_new_object();
-    add_int(o, "ceiling_bytes", p->ceiling_bytes);
-    add_int(o, "process_bytes", p->process_bytes);
-    add_int(o, "scout_bytes", p->scout_bytes);
-    add_int(o, "kv_bytes", p->kv_bytes);
-    add_int(o, "scratch_bytes", p->scratch_bytes);
-    add_int(o, "ring_bytes", p->ring_bytes);
-    add_int(o, "reserve_bytes", p->reserve_bytes);
-    add_int(o, "smallest_ceiling_bytes", p->smallest_ceiling_bytes);
-    add_int(o, "context_tok", (uint64_t)p->context_tok);
-    add_int(o, "chunk_tok", (uint64_t)p->chunk_tok);
-    add_int(o, "threads", (uint64_t)p->n_thread);
+    json_add_count(o, "ceiling_bytes", p->ceiling_bytes);
+    json_add_count(o, "process_bytes", p->process_bytes);
+    json_add_count(o, "scout_bytes", p->scout_bytes);
+    json_add_count(o, "kv_bytes", p->kv_bytes);
+    json_add_count(o, "scratch_bytes", p->scratch_bytes);
+    json_add_count(o, "ring_bytes", p->ring_bytes);
+    json_add_count(o, "reserve_bytes", p->reserve_bytes);
+    json_add_count(o, "smallest_ceiling_bytes", p->smallest_ceiling_bytes);
+    json_add_count(o, "context_tok", (uint64_t)p->context_tok);
+    json_add_count(o, "chunk_tok", (uint64_t)p->chunk_tok);
+    json_add_count(o, "threads", (uint64_t)p->n_thread);
     return o;
 }
 
 static struct json_object *row_json(const smoe_forecast_row *r) {
     struct json_object *o = json_object_new_object();
-    add_int(o, "ceiling_bytes", r->ceiling_bytes);
-    add_int(o, "ring_bytes", r->ring_bytes);
-    add(o, "ring_share", r->ring_share);
-    add(o, "hit_share_low", r->hit_low);
-    add(o, "hit_share_high", r->hit_high);
-    add(o, "tok_per_s_low", r->tok_per_s_low);
-    add(o, "tok_per_s_high", r->tok_per_s_high);
+    json_add_count(o, "ceiling_bytes", r->ceiling_bytes);
+    json_add_count(o, "ring_bytes", r->ring_bytes);
+    json_add_number(o, "ring_share", r->ring_share);
+    json_add_number(o, "hit_share_low", r->hit_low);
+    json_add_number(o, "hit_share_high", r->hit_high);
+    json_add_number(o, "tok_per_s_low", r->tok_per_s_low);
+    json_add_number(o, "tok_per_s_high", r->tok_per_s_high);
     return o;
 }
 
@@ -212,12 +205,12 @@ static void print_as_json(const char *path, const smoe_forecast *f) {
         json_object_object_add(o, "why_not", json_object_new_string(f->why_not.text));
     }
     json_object_object_add(o, "plan", plan_json(&f->plan));
-    add_int(o, "experts_bytes", f->info.experts_bytes);
-    add_int(o, "token_cycle_bytes", f->info.token_cycle_bytes);
-    add_int(o, "token_weight_bytes", f->token_weight_bytes);
-    add(o, "drive_bytes_per_s", f->drive_bytes_per_s);
-    add(o, "compute_bytes_per_s", f->compute_bytes_per_s);
-    add(o, "prefill_tok_per_s_most", f->prefill_tok_per_s_most);
+    json_add_count(o, "experts_bytes", f->info.experts_bytes);
+    json_add_count(o, "token_cycle_bytes", f->info.token_cycle_bytes);
+    json_add_count(o, "token_weight_bytes", f->token_weight_bytes);
+    json_add_number(o, "drive_bytes_per_s", f->drive_bytes_per_s);
+    json_add_number(o, "compute_bytes_per_s", f->compute_bytes_per_s);
+    json_add_number(o, "prefill_tok_per_s_most", f->prefill_tok_per_s_most);
     json_object_object_add(o, "asked", row_json(&f->asked));
     for (int32_t i = 0; i < f->n_row; i++) {
         json_object_array_add(rows, row_json(&f->row[i]));

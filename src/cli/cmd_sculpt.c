@@ -39,16 +39,7 @@ static int run_sculpt(const command *self, int argc, char **argv) {
     o.scout_type = scout_types[scout];
     interrupt_begin(NULL);
     rc = smoe_sculpt(path, out, &o, &err);
-    bool stopped = interrupt_end();
-    end_progress();
-    if (rc != SMOE_OK) {
-        fail(&err);
-        return stopped ? EXIT_STOPPED : 1;
-    }
-    if (!quiet) {
-        fprintf(stderr, "wrote %s\n", out);
-    }
-    return 0;
+    return end_job(rc, &err, out, quiet);
 }
 
 const command command_sculpt = {

@@ -40,16 +40,7 @@ static int run(const command *self, int argc, char **argv) {
     o.uniform = routing == 1;
     interrupt_begin(NULL);
     rc = smoe_synth(out, &o, &err);
-    bool stopped = interrupt_end();
-    end_progress();
-    if (rc != SMOE_OK) {
-        fail(&err);
-        return stopped ? EXIT_STOPPED : 1;
-    }
-    if (!quiet) {
-        fprintf(stderr, "wrote %s\n", out);
-    }
-    return 0;
+    return end_job(rc, &err, out, quiet);
 }
 
 const command command_synth = {

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/json_add.h"
 #include "cli/plot.h"
 
 enum { MAX_RINGS = 64, MAX_POLICIES = PLOT_SERIES_MAX };
@@ -165,17 +166,13 @@ static void print_tables(const replays *r) {
     }
 }
 
-static void add_count(struct json_object *o, const char *key, uint64_t v) {
-    json_object_object_add(o, key, json_object_new_uint64(v));
-}
-
 static void print_as_json(const replays *r) {
     struct json_object *o = json_object_new_object(), *list = json_object_new_array();
     json_object_object_add(o, "model", json_object_new_string(r->info.model));
-    add_count(o, "tok", r->info.n_tok);
-    add_count(o, "decode_tok", r->info.n_decode_tok);
-    add_count(o, "token_cycle_bytes", r->info.token_cycle_bytes);
-    add_count(o, "experts_bytes", r->info.experts_bytes);
+    json_add_count(o, "tok", r->info.n_tok);
+    json_add_count(o, "decode_tok", r->info.n_decode_tok);
+    json_add_count(o, "token_cycle_bytes", r->info.token_cycle_bytes);
+    json_add_count(o, "experts_bytes", r->info.experts_bytes);
     json_object_object_add(o, "cut_off", json_object_new_boolean(r->info.cut_off));
     for (size_t k = 0; k < r->n_ring; k++) {
         for (size_t p = 0; p < r->n_policy; p++) {
@@ -183,14 +180,14 @@ static void print_as_json(const replays *r) {
             struct json_object *row = json_object_new_object();
             json_object_object_add(row, "policy",
                                    json_object_new_string(smoe_trace_policy(r->policy[p])));
-            add_count(row, "ring_bytes", r->ring[k]);
-            add_count(row, "uses", x->uses);
-            add_count(row, "hits", x->hits);
-            add_count(row, "decode_uses", x->decode_uses);
-            add_count(row, "decode_hits", x->decode_hits);
-            add_count(row, "read_bytes", x->read_bytes);
-            add_count(row, "decode_read_bytes", x->decode_read_bytes);
-            add_count(row, "evictions", x->evictions);
+            json_add_count(row, "ring_bytes", r->ring[k]);
+            json_add_count(row, "uses", x->uses);
+            json_add_count(row, "hits", x->hits);
+            json_add_count(row, "decode_uses", x->decode_uses);
+            json_add_count(row, "decode_hits", x->decode_hits);
+            json_add_count(row, "read_bytes", x->read_bytes);
+            json_add_count(row, "decode_read_bytes", x->decode_read_bytes);
+            json_add_count(row, "evictions", x->evictions);
             json_object_array_add(list, row);
         }
     }

@@ -361,3 +361,16 @@ bool interrupt_end(void) {
 bool interrupted(void) {
     return was_interrupted;
 }
+
+int end_job(int rc, const smoe_error *err, const char *out, bool quiet) {
+    bool stopped = interrupt_end();
+    end_progress();
+    if (rc != SMOE_OK) {
+        fail(err);
+        return stopped ? EXIT_STOPPED : 1;
+    }
+    if (!quiet) {
+        fprintf(stderr, "wrote %s\n", out);
+    }
+    return 0;
+}

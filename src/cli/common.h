@@ -65,6 +65,9 @@ int tokenize_early(const char *model_path, const char *text, size_t bytes, bool 
 int parse_ids(const char *text, size_t bytes, const char *label, int32_t **ids, size_t *n_id,
               smoe_error *err);
 
+/* The end of a long job that writes a file, after interrupt_begin: prints its error, or that the
+ * file is written; returns the exit status. */
+int end_job(int rc, const smoe_error *err, const char *out, bool quiet);
 /* Progress of sculpting and verifying: a bar on a terminal, a line now and then elsewhere. */
 bool show_progress(void *user, const smoe_progress *p);
 void end_progress(void);

@@ -1,5 +1,6 @@
 /* Counters as text and as JSON; see stats.h. Owns no state. */
 #include "cli/stats.h"
+#include "cli/json_add.h"
 
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -140,14 +141,6 @@ void stats_print(const smoe_stats *s, FILE *out) {
 
 /* ---- JSON */
 
-static void add(struct json_object *o, const char *key, uint64_t v) {
-    json_object_object_add(o, key, json_object_new_uint64(v));
-}
-
-static void add_number(struct json_object *o, const char *key, double v) {
-    json_object_object_add(o, key, json_object_new_double(v));
-}
-
 /* null where there is nothing to divide by */
 static void add_ratio(struct json_object *o, const char *key, double part, double whole) {
     json_object_object_add(o, key, whole > 0 ? json_object_new_double(part / whole) : NULL);
@@ -166,65 +159,65 @@ static void add_array(struct json_object *o, const char *key, const uint64_t *v,
 }
 
 static void add_time(struct json_object *o, const smoe_stats *s) {
-    add(o, "prefill_tok", s->prefill_tok);
-    add(o, "prefill_ns", s->prefill_ns);
-    add(o, "decode_tok", s->decode_tok);
-    add(o, "decode_ns", s->decode_ns);
-    add(o, "work_ns", s->work_ns);
-    add_number(o, "prefill_tok_per_s", per_s(s->prefill_tok, s->prefill_ns));
-    add_number(o, "decode_tok_per_s", per_s(s->decode_tok, s->decode_ns));
-    add(o, "wait_ns", s->wait_ns);
-    add(o, "wait_miss_ns", s->wait_ns - s->wait_ahead_ns);
-    add(o, "wait_ahead_ns", s->wait_ahead_ns);
+    json_add_count(o, "prefill_tok", s->prefill_tok);
+    json_add_count(o, "prefill_ns", s->prefill_ns);
+    json_add_count(o, "decode_tok", s->decode_tok);
+    json_add_count(o, "decode_ns", s->decode_ns);
+    json_add_count(o, "work_ns", s->work_ns);
+    json_add_number(o, "prefill_tok_per_s", per_s(s->prefill_tok, s->prefill_ns));
+    json_add_number(o, "decode_tok_per_s", per_s(s->decode_tok, s->decode_ns));
+    json_add_count(o, "wait_ns", s->wait_ns);
+    json_add_count(o, "wait_miss_ns", s->wait_ns - s->wait_ahead_ns);
+    json_add_count(o, "wait_ahead_ns", s->wait_ahead_ns);
     add_share(o, "wait_share", s->wait_ns, s->work_ns);
 }
 
 static void add_drive(struct json_object *o, const smoe_stats *s) {
     double rate = per_s(s->drive_bytes, s->drive_busy_ns);
-    add(o, "drive_bytes", s->drive_bytes);
+    json_add_count(o, "drive_bytes", s->drive_bytes);
     add_array(o, "drive_bytes_of", s->drive_bytes_of, (size_t)s->n_drive);
-    add(o, "decode_drive_bytes", s->decode_drive_bytes);
+    json_add_count(o, "decode_drive_bytes", s->decode_drive_bytes);
     add_share(o, "decode_drive_bytes_per_tok", s->decode_drive_bytes, s->decode_tok);
-    add(o, "n_read", s->n_read);
-    add(o, "read_retries", s->read_retries);
+    json_add_count(o, "n_read", s->n_read);
+    json_add_count(o, "read_retries", s->read_retries);
     add_share(o, "read_bytes_mean", s->drive_bytes, s->n_read);
-    add(o, "read_us_p50", stats_percentile(s->read_us, 0.5));
-    add(o, "read_us_p90", stats_percentile(s->read_us, 0.9));
-    add(o, "read_us_p99", stats_percentile(s->read_us, 0.99));
+    json_add_count(o, "read_us_p50", stats_percentile(s->read_us, 0.5));
+    json_add_count(o, "read_us_p90", stats_percentile(s->read_us, 0.9));
+    json_add_count(o, "read_us_p99", stats_percentile(s->read_us, 0.99));
     add_array(o, "read_us", s->read_us, SMOE_STAT_SLOTS);
     add_array(o, "read_kib", s->read_kib, SMOE_STAT_SLOTS);
-    add(o, "drive_busy_ns", s->drive_busy_ns);
+    json_add_count(o, "drive_busy_ns", s->drive_busy_ns);
     add_share(o, "drive_busy_share", s->drive_busy_ns, s->work_ns);
-    add_number(o, "read_bytes_per_s", rate);
-    add_number(o, "probed_bytes_per_s", s->probed_bytes_per_s);
+    json_add_number(o, "read_bytes_per_s", rate);
+    json_add_number(o, "probed_bytes_per_s", s->probed_bytes_per_s);
     add_ratio(o, "probed_share", rate, s->probed_bytes_per_s);
     json_object_object_add(o, "io_backend", json_object_new_string(s->io_backend));
     json_object_object_add(o, "direct", json_object_new_boolean(s->direct));
 }
 
 static void add_experts(struct json_object *o, const smoe_stats *s) {
-    add(o, "uses", s->uses);
-    add(o, "hits", s->hits);
-    add(o, "inflight_hits", s->inflight_hits);
-    add(o, "misses", s->misses);
+    json_add_count(o, "uses", s->uses);
+    json_add_count(o, "hits", s->hits);
+    json_add_count(o, "inflight_hits", s->inflight_hits);
+    json_add_count(o, "misses", s->misses);
     add_share(o, "hit_share", s->hits, s->uses);
-    add(o, "evictions", s->evictions);
-    add(o, "spec_reads", s->spec_reads);
-    add(o, "spec_used", s->spec_used);
+    json_add_count(o, "evictions", s->evictions);
+    json_add_count(o, "spec_reads", s->spec_reads);
+    json_add_count(o, "spec_used", s->spec_used);
     add_share(o, "spec_used_share", s->spec_used, s->spec_reads);
-    add(o, "sweep_reads", s->sweep_reads);
-    add(o, "sweep_used", s->sweep_used);
+    json_add_count(o, "sweep_reads", s->sweep_reads);
+    json_add_count(o, "sweep_used", s->sweep_used);
     add_share(o, "sweep_used_share", s->sweep_used, s->sweep_reads);
-    add(o, "warm_reads", s->warm_reads);
-    add(o, "warm_used", s->warm_used);
+    json_add_count(o, "warm_reads", s->warm_reads);
+    json_add_count(o, "warm_used", s->warm_used);
     add_share(o, "warm_used_share", s->warm_used, s->warm_reads);
-    add(o, "guessed", s->guessed);
-    add(o, "guessed_right", s->guessed_right);
-    add(o, "guess_named", s->guess_named);
+    json_add_count(o, "guessed", s->guessed);
+    json_add_count(o, "guessed_right", s->guessed_right);
+    json_add_count(o, "guess_named", s->guess_named);
     add_share(o, "lookahead_precision", s->guessed_right, s->guessed);
     add_share(o, "lookahead_recall", s->guessed_right, s->guess_named);
     json_object_object_add(o, "lookahead_on", json_object_new_boolean(s->lookahead_on));
-    add(o, "lookahead_switches", s->lookahead_switches);
+    json_add_count(o, "lookahead_switches", s->lookahead_switches);
 }
 
 struct json_object *stats_object(const smoe_stats *s) {
@@ -232,11 +225,11 @@ struct json_object *stats_object(const smoe_stats *s) {
     add_time(o, s);
     add_drive(o, s);
     add_experts(o, s);
-    add(o, "ring_bytes", s->ring_bytes);
-    add(o, "ring_used_bytes", s->ring_used_bytes);
-    add(o, "n_resize", s->n_resize);
-    add(o, "peak_process_bytes", s->peak_process_bytes);
-    add(o, "ceiling_bytes", s->ceiling_bytes);
+    json_add_count(o, "ring_bytes", s->ring_bytes);
+    json_add_count(o, "ring_used_bytes", s->ring_used_bytes);
+    json_add_count(o, "n_resize", s->n_resize);
+    json_add_count(o, "peak_process_bytes", s->peak_process_bytes);
+    json_add_count(o, "ceiling_bytes", s->ceiling_bytes);
     json_object_object_add(o, "isa", json_object_new_string(s->isa));
     return o;
 }

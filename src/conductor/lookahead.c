@@ -62,8 +62,7 @@ void lookahead_guess(smoe_model *m, int32_t layer, int32_t n_tok) {
 static struct lookahead_window counters(const smoe_model *m) {
     streamer_stats s;
     streamer_get_stats(m->streamer, &s);
-    return (struct lookahead_window){s.spec_reads, s.spec_used, s.misses, s.drive_busy_ns,
-                                     now_ns()};
+    return (struct lookahead_window){s.spec_reads, s.spec_used, s.drive_busy_ns, now_ns()};
 }
 
 static void open_window(smoe_model *m) {

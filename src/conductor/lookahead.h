@@ -24,7 +24,7 @@ typedef struct lookahead {
     int32_t rest_tok; /* tokens until the next try while off */
     int32_t n_tok;    /* decoded tokens in the window */
     struct lookahead_window {
-        uint64_t reads, used, misses, busy_ns, time_ns;
+        uint64_t reads, used, busy_ns, time_ns;
     } at;                           /* counters when the window began */
     uint64_t guessed, right, named; /* in decode: experts guessed, of which named; all named */
     uint64_t n_switch;              /* times it was turned off or on again */

@@ -26,9 +26,6 @@ static bool field(const char *path, const char *key, uint64_t *out) {
 
 /* ---- cgroups */
 
-/* One folder of the cgroup file system that limits this process. */
-typedef void (*cgroup_fn)(void *user, const char *dir, bool v2);
-
 /* Walks from a cgroup up to the mount, since every parent's limit holds too. */
 static void visit_hierarchy(const char *mount, const char *cgroup, bool v2, cgroup_fn fn,
                             void *user) {
@@ -60,7 +57,7 @@ static bool is_of(const char *line, const char *controller) {
     return false;
 }
 
-static void visit_cgroups(const char *controller, cgroup_fn fn, void *user) {
+void machine_visit_cgroups(const char *controller, cgroup_fn fn, void *user) {
     FILE *f = fopen("/proc/self/cgroup", "re");
     char line[1024], mount[64];
     snprintf(mount, sizeof mount, "/sys/fs/cgroup/%s", controller);
@@ -121,7 +118,7 @@ static void take_least_limit(void *user, const char *dir, bool v2) {
 
 uint64_t machine_memory_limit(void) {
     uint64_t least = UINT64_MAX;
-    visit_cgroups("memory", take_least_limit, &least);
+    machine_visit_cgroups("memory", take_least_limit, &least);
     return least < (uint64_t)1 << 62 ? least : UINT64_MAX; /* v1 writes a huge number for none */
 }
 
@@ -153,7 +150,7 @@ static void take_least_quota(void *user, const char *dir, bool v2) {
 
 double machine_cpu_quota(void) {
     double least = 0;
-    visit_cgroups("cpu", take_least_quota, &least);
+    machine_visit_cgroups("cpu", take_least_quota, &least);
     return least;
 }
 
@@ -165,7 +162,7 @@ void machine_memory_now(machine_memory *out) {
     if (field("/proc/meminfo", "MemAvailable:", &kib)) {
         out->available_bytes = kib << 10;
     }
-    visit_cgroups("memory", apply_limit, &out->available_bytes);
+    machine_visit_cgroups("memory", apply_limit, &out->available_bytes);
     if (field("/proc/self/status", "VmRSS:", &kib)) {
         out->process_bytes = kib << 10;
     }

@@ -2,6 +2,7 @@
 #ifndef SMOE_CONDUCTOR_MACHINE_H
 #define SMOE_CONDUCTOR_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct machine_memory {
@@ -13,6 +14,10 @@ typedef struct machine_memory {
 
 void machine_memory_now(machine_memory *out);
 uint64_t machine_peak_bytes(void);
+/* Calls fn for each folder of the cgroup file system that limits this process through controller
+ * ("memory"), from its own cgroup up, since every parent's limit holds too. */
+typedef void (*cgroup_fn)(void *user, const char *dir, bool v2);
+void machine_visit_cgroups(const char *controller, cgroup_fn fn, void *user);
 /* The least memory limit of the process's cgroup and its parents; UINT64_MAX: none. */
 uint64_t machine_memory_limit(void);
 /* The least CPU limit of these in CPUs; 0: none. */

@@ -107,13 +107,10 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
                          .may_grow = true,
                          .probe = probes ? o->probe : SMOE_PROBE_OFF,
                          .copy_dir = o->vault_on,
-                         .n_copy = (int32_t)o->n_vault_on,
+                         .n_copy = o->n_vault_on < IO_DRIVES ? (int32_t)o->n_vault_on : IO_DRIVES,
                          .policy =
                              o->policy == SMOE_POLICY_RECENCY ? POLICY_RECENCY : POLICY_ADAPTIVE,
                          .log = m->log};
-    if (o->n_vault_on > LIMIT_EXPERTS) {
-        c.n_copy = LIMIT_EXPERTS; /* the streamer's check says what is too many */
-    }
     if (!m->scout.is_locked) {
         log_line(&m->log, SMOE_LOG_PLAN,
                  "scout not locked in memory (the limit on locked memory, ulimit -l, is lower)");
@@ -265,8 +262,8 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .probed_bytes_per_s = s.probed_bytes_per_s,
                         .n_drive = s.n_drive,
                         .direct = streamer_is_direct(m->streamer)};
-    _Static_assert((int)SMOE_STAT_SLOTS == (int)QUEUE_SLOTS, "histograms agree");
-    _Static_assert((int)SMOE_STAT_DRIVES == (int)QUEUE_DRIVES, "drives agree");
+    _Static_assert((int)SMOE_STAT_SLOTS == (int)IO_SLOTS, "histograms agree");
+    _Static_assert((int)SMOE_STAT_DRIVES == (int)IO_DRIVES, "drives agree");
     memcpy(out->read_us, s.latency_us.count, sizeof out->read_us);
     memcpy(out->read_kib, s.size_kib.count, sizeof out->read_kib);
     memcpy(out->drive_bytes_of, s.bytes_of_drive, sizeof out->drive_bytes_of);

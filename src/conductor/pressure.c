@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "conductor/machine.h"
 
 #define LOOK_NS       250000000u
 #define HOLD_FIRST_NS 5000000000u
@@ -30,41 +31,22 @@ static int open_in(const char *dir, const char *name) {
     return n > 0 && (size_t)n < sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 }
 
-static void add_limits(pressure *p, const char *mount, const char *cgroup, const char *name) {
-    char dir[1100];
-    snprintf(dir, sizeof dir, "%s%s", mount, cgroup);
-    size_t root = strlen(mount);
-    while (p->n_limit < PRESSURE_LIMITS) {
-        int fd = open_in(dir, name);
-        if (fd >= 0) {
-            p->limit_fd[p->n_limit++] = fd;
-        }
-        char *slash = strrchr(dir, '/');
-        if (!slash || strlen(dir) <= root) {
-            return;
-        }
-        *slash = '\0';
+static void open_cgroup(void *user, const char *dir, bool v2) {
+    pressure *p = user;
+    int fd = p->n_limit < PRESSURE_LIMITS
+                 ? open_in(dir, v2 ? "memory.max" : "memory.limit_in_bytes")
+                 : -1;
+    if (fd >= 0) {
+        p->limit_fd[p->n_limit++] = fd;
+    }
+    if (v2 && p->stall_fd < 0) { /* its own comes first */
+        p->stall_fd = open_in(dir, "memory.pressure");
     }
 }
 
 void pressure_open(pressure *p) {
     *p = (pressure){.stall_fd = -1, .hold_ns = HOLD_FIRST_NS};
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    char line[1024], dir[1100];
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *path = strchr(line, '/');
-        if (path && strncmp(line, "0::", 3) == 0) {
-            add_limits(p, "/sys/fs/cgroup", path, "memory.max");
-            snprintf(dir, sizeof dir, "/sys/fs/cgroup%s", path);
-            p->stall_fd = open_in(dir, "memory.pressure");
-        } else if (path && strstr(line, ":memory:")) {
-            add_limits(p, "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
-        }
-    }
-    if (f) {
-        fclose(f);
-    }
+    machine_visit_cgroups("memory", open_cgroup, p);
     if (p->stall_fd < 0) {
         p->stall_fd = open("/proc/pressure/memory", O_RDONLY | O_CLOEXEC);
     }

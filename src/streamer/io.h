@@ -14,6 +14,12 @@
 /* With direct I/O, offset, bytes and buf are multiples of this. */
 #define IO_ALIGN_BYTES 4096u
 
+/* Counts by powers of two: slot i has the values from 2^(i-1) below 2^i, slot 0 zero. */
+enum { IO_SLOTS = 28, IO_DRIVES = 8 };
+typedef struct io_histogram {
+    uint64_t count[IO_SLOTS];
+} io_histogram;
+
 typedef struct io_read {
     int32_t file; /* index into the paths given at open */
     uint32_t bytes;

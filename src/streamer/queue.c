@@ -356,9 +356,9 @@ static void fail_load(queue *q, const piece *e, int32_t result) {
     }
 }
 
-static void count(queue_histogram *h, uint64_t value) {
+static void count(io_histogram *h, uint64_t value) {
     int32_t slot = value ? 64 - __builtin_clzll(value) : 0;
-    h->count[slot < QUEUE_SLOTS ? slot : QUEUE_SLOTS - 1]++;
+    h->count[slot < IO_SLOTS ? slot : IO_SLOTS - 1]++;
 }
 
 /* Another drive may have what this one cannot give. */

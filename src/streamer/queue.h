@@ -39,12 +39,6 @@ typedef struct load {
 
 typedef struct piece piece;
 
-/* Counts by powers of two: slot i has the values from 2^(i-1) below 2^i, slot 0 zero. */
-enum { QUEUE_SLOTS = 28, QUEUE_DRIVES = 8 };
-typedef struct queue_histogram {
-    uint64_t count[QUEUE_SLOTS];
-} queue_histogram;
-
 typedef struct queue {
     const io_ops *ops;
     io *io;
@@ -60,29 +54,29 @@ typedef struct queue {
     } list[2];    /* by is_demand: loads with bytes not asked for yet */
     piece *piece; /* [depth] */
     int32_t spare_piece;
-    int32_t n_begun;                  /* pieces in use */
-    int32_t n_spec;                   /* of which speculative */
-    int32_t n_begun_of[QUEUE_DRIVES]; /* by drive */
-    bool is_sweeping;                 /* speculative reads may be whole and fill the depth */
-    int32_t n_flight;                 /* of which at the back end */
-    int32_t n_again;                  /* of which waiting to be sent again */
-    io_read *batch;                   /* [depth]; tag: piece */
+    int32_t n_begun;               /* pieces in use */
+    int32_t n_spec;                /* of which speculative */
+    int32_t n_begun_of[IO_DRIVES]; /* by drive */
+    bool is_sweeping;              /* speculative reads may be whole and fill the depth */
+    int32_t n_flight;              /* of which at the back end */
+    int32_t n_again;               /* of which waiting to be sent again */
+    io_read *batch;                /* [depth]; tag: piece */
     int32_t n_batch;
     io_done *done;     /* [depth] */
     int32_t *finished; /* [n_load], circular */
     int32_t finished_at, n_finished;
     uint64_t busy_since_ns;
     uint64_t drive_bytes, n_read, read_retries, busy_ns;
-    uint64_t bytes_of[QUEUE_DRIVES];
-    queue_histogram latency_us; /* of reads, from their submission until they were taken in */
-    queue_histogram size_kib;   /* of reads */
+    uint64_t bytes_of[IO_DRIVES];
+    io_histogram latency_us; /* of reads, from their submission until they were taken in */
+    io_histogram size_kib;   /* of reads */
 } queue;
 
 typedef struct queue_config {
     const io_ops *ops;
     io *io; /* the queue's after success: queue_close closes it */
     bool direct;
-    int32_t n_drive;     /* 1 to QUEUE_DRIVES; the back end has n_drive * n_file paths, a drive's */
+    int32_t n_drive;     /* 1 to IO_DRIVES; the back end has n_drive * n_file paths, a drive's */
     int32_t n_file;      /* copies one after the other */
     int32_t depth;       /* of each drive; the back end's is n_drive times as much */
     uint32_t read_bytes; /* a multiple of IO_ALIGN_BYTES */

@@ -616,7 +616,7 @@ void streamer_reset_stats(streamer *s) {
     s->stats = (streamer_stats){.warm_reads = s->stats.warm_reads, .warm_used = s->stats.warm_used};
     q->drive_bytes = q->n_read = q->read_retries = q->busy_ns = 0;
     memset(q->bytes_of, 0, sizeof q->bytes_of);
-    q->latency_us = q->size_kib = (queue_histogram){0};
+    q->latency_us = q->size_kib = (io_histogram){0};
     q->busy_since_ns = now_ns();
     s->ring.evictions = 0;
     memset(s->n_use, 0,

@@ -19,7 +19,6 @@
 #include "model/source.h"
 #include "streamer/io.h"
 #include "streamer/policy.h"
-#include "streamer/queue.h"
 #include "streamer/trace.h"
 
 typedef struct streamer streamer;
@@ -35,7 +34,7 @@ typedef struct streamer_config {
     uint32_t read_bytes;  /* longest single read; 0: chosen */
     smoe_probe_mode probe;
     const char *const *copy_dir; /* [n_copy]: folders on other drives that hold the same files */
-    int32_t n_copy;              /* below QUEUE_DRIVES */
+    int32_t n_copy;              /* below IO_DRIVES */
     policy_kind policy;          /* what is kept when the ring is full */
     log_sink log;
 } streamer_config;
@@ -124,8 +123,8 @@ typedef struct streamer_stats {
                                long by what passes between its end and the next call */
     double probed_bytes_per_s; /* 0: not measured */
     int32_t n_drive;
-    uint64_t bytes_of_drive[QUEUE_DRIVES];
-    queue_histogram latency_us, size_kib; /* of reads */
+    uint64_t bytes_of_drive[IO_DRIVES];
+    io_histogram latency_us, size_kib; /* of reads */
 } streamer_stats;
 
 void streamer_get_stats(const streamer *s, streamer_stats *out);

@@ -129,9 +129,9 @@ static int check_config(const streamer_config *c, smoe_error *err) {
         return err_set(err, SMOE_ERR_ARGUMENT, "I/O depth is %d, out of range (1 to %d)", c->depth,
                        MAX_DEPTH);
     }
-    if (c->n_copy < 0 || c->n_copy >= QUEUE_DRIVES) {
+    if (c->n_copy < 0 || c->n_copy >= IO_DRIVES) {
         return err_set(err, SMOE_ERR_ARGUMENT, "%d folders with copies are too many; at most %d",
-                       c->n_copy, QUEUE_DRIVES - 1);
+                       c->n_copy, IO_DRIVES - 1);
     }
     if (c->read_bytes > MAX_READ_BYTES) {
         return err_set(err, SMOE_ERR_ARGUMENT, "reads of %u bytes are longer than %u",
