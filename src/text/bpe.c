@@ -71,11 +71,15 @@ void bpe_free(bpe_model *m) {
     m->extra = NULL;
 }
 
-/* The slot of the pair, or the free one where it would go. A search begins where a cache line does,
- * so most end in the one. */
-static bpe_merge *find_slot(const bpe_model *m, uint32_t left, uint32_t right) {
+/* A search begins where a cache line does, so most end in the one. */
+static uint32_t first_slot(const bpe_model *m, uint32_t left, uint32_t right) {
     uint64_t hash = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u;
-    uint32_t slot = (uint32_t)(hash >> 32 ^ hash >> 15) & m->merge_mask & ~(SLOTS_OF_LINE - 1);
+    return (uint32_t)(hash >> 32 ^ hash >> 15) & m->merge_mask & ~(SLOTS_OF_LINE - 1);
+}
+
+/* The slot of the pair, or the free one where it would go. */
+static bpe_merge *find_slot(const bpe_model *m, uint32_t left, uint32_t right) {
+    uint32_t slot = first_slot(m, left, right);
     while (m->merges[slot].left != UINT32_MAX &&
            (m->merges[slot].left != left || m->merges[slot].right != right)) {
         slot = (slot + 1) & m->merge_mask;
@@ -86,6 +90,10 @@ static bpe_merge *find_slot(const bpe_model *m, uint32_t left, uint32_t right) {
 static const bpe_merge *find_merge(const bpe_model *m, int32_t left, int32_t right) {
     const bpe_merge *merge = find_slot(m, (uint32_t)left, (uint32_t)right);
     return merge->left == UINT32_MAX ? NULL : merge;
+}
+
+void bpe_prefetch_merge(const bpe_model *m, uint32_t left, uint32_t right) {
+    __builtin_prefetch(&m->merges[first_slot(m, left, right)], 1);
 }
 
 void bpe_add_merge(bpe_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id) {

@@ -55,6 +55,8 @@ int bpe_init(bpe_model *m, size_t n_merge, const vocab *v, smoe_error *err);
 void bpe_free(bpe_model *m);
 /* A pair given twice keeps the later rank, as in the reference library. */
 void bpe_add_merge(bpe_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
+/* Announces a pair that will be added soon, any numbers. */
+void bpe_prefetch_merge(const bpe_model *m, uint32_t left, uint32_t right);
 
 /* Notes whether a piece may be cut before each U+2581 behind another character without a change in
  * the result: when that is a token and none has one inside. Not for BPE_BYTES. */

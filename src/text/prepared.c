@@ -8,6 +8,7 @@
 #include "text/tokenizer_read.h"
 
 enum { HEAD_BYTES = 48, MERGE_BYTES = 16, SCORE_BYTES = 8 };
+enum { MERGES_AHEAD = 16 }; /* their slots are fetched while earlier ones are filled */
 static const char magic[8] = {'s', 'm', 'o', 'e', 't', 'o', 'k', '1'};
 
 enum { KIND_PRESENT = 1, KIND_RAW = 2, KIND_FINDABLE = 4, KIND_TYPE_SHIFT = 4 };
@@ -64,12 +65,13 @@ static int fill_tokens(const prepared *p, smoe_tokenizer *t, smoe_error *err) {
             return malformed(t, "malformed token table", err);
         }
         if (kind & KIND_PRESENT) {
-            rc = vocab_add_kept(&t->vocab, id, (const char *)p->text + at, bytes, kind & KIND_RAW,
-                                kind & KIND_FINDABLE, err);
+            rc = vocab_keep(&t->vocab, id, (const char *)p->text + at, bytes, kind & KIND_RAW,
+                            kind & KIND_FINDABLE, err);
             t->vocab.tokens[id].type = (uint8_t)type;
         }
         at += bytes;
     }
+    vocab_index_kept(&t->vocab);
     return rc;
 }
 
@@ -77,6 +79,10 @@ static int fill_merges(const prepared *p, smoe_tokenizer *t, smoe_error *err) {
     int rc = bpe_init(&t->bpe, p->n_merge, &t->vocab, err);
     for (uint32_t i = 0; i < p->n_merge && rc == SMOE_OK; i++) {
         const uint8_t *m = p->merges + MERGE_BYTES * (size_t)i;
+        if (p->n_merge - i > MERGES_AHEAD) {
+            const uint8_t *later = m + (size_t)MERGE_BYTES * MERGES_AHEAD;
+            bpe_prefetch_merge(&t->bpe, get_u32(later), get_u32(later + 4));
+        }
         uint32_t left = get_u32(m);
         uint32_t right = get_u32(m + 4);
         uint32_t id = get_u32(m + 12);

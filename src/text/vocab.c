@@ -100,8 +100,15 @@ int32_t vocab_find_content(const vocab *v, const char *content, size_t bytes) {
     return id;
 }
 
-/* Makes a token of the last n bytes of the store. */
-static void add_token(vocab *v, uint32_t id, size_t n, bool is_raw, bool is_findable) {
+static void insert_from(vocab *v, uint32_t slot, uint32_t id) {
+    while (v->slots[slot]) {
+        slot = (slot + 1) & v->slot_mask;
+    }
+    v->slots[slot] = id + 1;
+}
+
+/* Makes a token of the last n bytes of the store; it cannot be found yet. */
+static void set_token(vocab *v, uint32_t id, size_t n, bool is_raw, bool is_findable) {
     vocab_token *t = &v->tokens[id];
     t->is_raw = is_raw;
     t->offset = (uint32_t)(v->bytes.bytes - n);
@@ -110,12 +117,12 @@ static void add_token(vocab *v, uint32_t id, size_t n, bool is_raw, bool is_find
     t->is_findable = is_findable;
     t->type = TEXT_TOKEN_NORMAL;
     v->max_token_bytes = n > v->max_token_bytes ? (uint32_t)n : v->max_token_bytes;
+}
+
+static void add_token(vocab *v, uint32_t id, size_t n, bool is_raw, bool is_findable) {
+    set_token(v, id, n, is_raw, is_findable);
     if (is_findable) {
-        uint32_t slot = first_slot(v, vocab_text(v, id), n, is_raw);
-        while (v->slots[slot]) {
-            slot = (slot + 1) & v->slot_mask;
-        }
-        v->slots[slot] = id + 1;
+        insert_from(v, first_slot(v, vocab_text(v, id), n, is_raw), id);
     }
 }
 
@@ -145,4 +152,38 @@ int vocab_add_kept(vocab *v, uint32_t id, const char *bytes, size_t n, bool is_r
         add_token(v, id, n, is_raw, is_findable);
     }
     return rc;
+}
+
+int vocab_keep(vocab *v, uint32_t id, const char *bytes, size_t n, bool is_raw, bool is_findable,
+               smoe_error *err) {
+    int rc = buf_append(&v->bytes, bytes, n, err);
+    if (rc == SMOE_OK) {
+        set_token(v, id, n, is_raw, is_findable);
+    }
+    return rc;
+}
+
+/* Slots lie all over a table that is larger than the cache, so each is asked for AHEAD tokens before
+ * it is used; waiting for them one by one took most of a start. */
+void vocab_index_kept(vocab *v) {
+    enum { AHEAD = 16 };
+    uint32_t slot[AHEAD];
+    uint32_t waiting[AHEAD];
+    uint32_t n = 0;
+    for (uint32_t id = 0; id < v->n_id; id++) {
+        const vocab_token *t = &v->tokens[id];
+        if (!t->is_findable) {
+            continue;
+        }
+        uint32_t at = n++ % AHEAD;
+        if (n > AHEAD) {
+            insert_from(v, slot[at], waiting[at]);
+        }
+        waiting[at] = id;
+        slot[at] = first_slot(v, vocab_text(v, id), t->bytes, t->is_raw);
+        __builtin_prefetch(&v->slots[slot[at]], 1);
+    }
+    for (uint32_t i = n > AHEAD ? n - AHEAD : 0; i < n; i++) {
+        insert_from(v, slot[i % AHEAD], waiting[i % AHEAD]);
+    }
 }
