@@ -595,9 +595,10 @@ typedef struct smoe_stats {
     uint64_t work_ns;            /* prefill_ns + decode_ns */
     uint64_t peak_process_bytes; /* VmHWM */
     uint64_t ceiling_bytes;
-    uint64_t ring_bytes;      /* now */
-    uint64_t ring_used_bytes; /* now: of which hold experts */
-    uint64_t n_resize;        /* times the ring changed its size */
+    uint64_t ring_bytes;            /* now */
+    uint64_t ring_used_bytes;       /* now: of which hold experts */
+    uint64_t ring_registered_bytes; /* now: of which io_uring has pinned as registered buffers */
+    uint64_t n_resize;              /* times the ring changed its size */
     /* Powers of two: slot i counts values from 2^(i-1) below 2^i, slot 0 zeros. */
     uint64_t read_us[SMOE_STAT_SLOTS];  /* reads by their time from submission on */
     uint64_t read_kib[SMOE_STAT_SLOTS]; /* reads by size */

@@ -116,6 +116,100 @@ TEST(io_uring_reads_direct) {
     check_backend(&io_uring_ops, true);
 }
 
+/* From here on, this process gets errnum for this system call. */
+static void forbid(unsigned call, unsigned errnum) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the call's number comes first */
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | errnum),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = 4, .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        SKIP("no system call filter here");
+    }
+}
+
+/* ---- registered buffers */
+
+enum { ROOM_BYTES = 20 << 20, SLICE_BYTES = 8 << 20 };
+
+/* Reads the file's start to this place of the room and compares. */
+static void read_to(io *handle, uint8_t *at) {
+    io_read r = {.bytes = 5 * 65536, .buf = at, .tag = 100};
+    io_done done;
+    memset(at, 0xaa, r.bytes);
+    CHECK_INT(io_uring_ops.submit(handle, &r, 1), 1);
+    CHECK_INT(io_uring_ops.reap(handle, &done, 1, true), 1);
+    check_done(&r, &done);
+}
+
+static uint64_t pinned(io *handle) {
+    return io_uring_ops.pinned_bytes(handle);
+}
+
+static io *open_with_room(uint8_t **room, uint64_t bytes) {
+    write_random_file();
+    io *handle = open_or_skip(&io_uring_ops, true);
+    *room = pages(ROOM_BYTES);
+    CHECK_INT(pinned(handle), 0);
+    io_uring_ops.set_room(handle, *room, bytes, ROOM_BYTES);
+    CHECK_INT(pinned(handle), 0);
+    return handle;
+}
+
+TEST(io_uring_registers_what_reads_land_in) {
+    uint8_t *room;
+    io *handle = open_with_room(&room, 18 << 20);
+    read_to(handle, room + IO_ALIGN_BYTES);
+    if (pinned(handle) == 0) {
+        SKIP("this system registers no buffers");
+    }
+    CHECK_INT(pinned(handle), SLICE_BYTES);
+    read_to(handle, room + SLICE_BYTES - IO_ALIGN_BYTES); /* across two slices */
+    read_to(handle, room + (18 << 20));                   /* behind the end */
+    CHECK_INT(pinned(handle), SLICE_BYTES);
+    read_to(handle, room + 2 * SLICE_BYTES); /* the last slice is cut short by the end */
+    CHECK_INT(pinned(handle), SLICE_BYTES + (2 << 20));
+    io_uring_ops.close(handle);
+    free(room);
+}
+
+TEST(io_uring_lets_go_of_what_the_room_loses) {
+    uint8_t *room;
+    io *handle = open_with_room(&room, ROOM_BYTES);
+    read_to(handle, room);
+    read_to(handle, room + SLICE_BYTES);
+    if (pinned(handle) != 2 * SLICE_BYTES) {
+        SKIP("this system registers too few buffers");
+    }
+    io_uring_ops.set_room(handle, room, SLICE_BYTES + IO_ALIGN_BYTES, ROOM_BYTES);
+    CHECK_INT(pinned(handle), SLICE_BYTES);
+    read_to(handle, room + SLICE_BYTES); /* behind the end, but still memory */
+    CHECK_INT(pinned(handle), SLICE_BYTES);
+    io_uring_ops.set_room(handle, room, ROOM_BYTES, ROOM_BYTES);
+    read_to(handle, room + SLICE_BYTES);
+    CHECK_INT(pinned(handle), 2 * SLICE_BYTES);
+    io_uring_ops.set_room(handle, room, 0, ROOM_BYTES);
+    CHECK_INT(pinned(handle), 0);
+    read_to(handle, room);
+    io_uring_ops.close(handle);
+    free(room);
+}
+
+TEST(io_uring_reads_without_a_right_to_pin) {
+    uint8_t *room;
+    io *handle = open_with_room(&room, ROOM_BYTES);
+    forbid(SYS_io_uring_register, EPERM);
+    read_to(handle, room);
+    CHECK_INT(pinned(handle), 0);
+    io_uring_ops.set_room(handle, room, SLICE_BYTES, ROOM_BYTES);
+    read_to(handle, room);
+    io_uring_ops.close(handle);
+    free(room);
+}
+
 static void close_in_flight(const io_ops *ops) {
     write_random_file();
     for (int32_t i = 0; i < 20; i++) {
@@ -220,21 +314,6 @@ TEST(io_uring_refuses) {
     SKIP("built without io_uring");
 #endif
     check_refusals(&io_uring_ops);
-}
-
-/* From here on, this process gets errnum for this system call. */
-static void forbid(unsigned call, unsigned errnum) {
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the call's number comes first */
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | errnum),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = 4, .filter = code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-        SKIP("no system call filter here");
-    }
 }
 
 TEST(io_uring_forbidden_is_unsupported) {

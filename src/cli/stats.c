@@ -131,6 +131,10 @@ void stats_print(const smoe_stats *s, FILE *out) {
             percent(s->drive_busy_ns, s->work_ns));
     fprintf(out, "ring     %s of %s in use", format_bytes(a, s->ring_used_bytes),
             format_bytes(b, s->ring_bytes));
+    if (s->ring_registered_bytes) {
+        fprintf(out, ", %s registered with the drive's queue",
+                format_bytes(a, s->ring_registered_bytes));
+    }
     if (s->n_resize) {
         fprintf(out, "; resized %" PRIu64 " times", s->n_resize);
     }
@@ -227,6 +231,7 @@ struct json_object *stats_object(const smoe_stats *s) {
     add_experts(o, s);
     json_add_count(o, "ring_bytes", s->ring_bytes);
     json_add_count(o, "ring_used_bytes", s->ring_used_bytes);
+    json_add_count(o, "ring_registered_bytes", s->ring_registered_bytes);
     json_add_count(o, "n_resize", s->n_resize);
     json_add_count(o, "peak_process_bytes", s->peak_process_bytes);
     json_add_count(o, "ceiling_bytes", s->ceiling_bytes);

@@ -144,7 +144,7 @@ static void check_memlock(const doctor *d) {
     } else {
         say(d, "locked memory", SMOE_CHECK_WARN,
             "ulimit -l unlimited, LimitMEMLOCK=infinity in a service, --ulimit memlock=-1 in a "
-            "container: else dense weights may be paged out",
+            "container: else dense weights may be paged out and reads cost more processor time",
             "limit of %s%s%s", format_bytes(a, l.rlim_cur), need ? ", the dense weights take " : "",
             need ? format_bytes(b, need) : "");
     }

@@ -258,6 +258,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .ceiling_bytes = m->plan.ceiling_bytes,
                         .ring_bytes = streamer_ring_bytes(m->streamer),
                         .ring_used_bytes = streamer_used_bytes(m->streamer),
+                        .ring_registered_bytes = streamer_pinned_bytes(m->streamer),
                         .n_resize = m->n_resize,
                         .probed_bytes_per_s = s.probed_bytes_per_s,
                         .n_drive = s.n_drive,

@@ -19,6 +19,22 @@
 
 #define URING_MAX_DEPTH 4096
 
+/* Registered buffers: slices of the memory that reads land in, each pinned when a read first lands
+ * in it, so that later reads find its pages without a walk. Pinning all at once would take the
+ * whole ring's memory before the first token. A read across two slices goes the ordinary way. */
+#define SLICE_BYTES (8u << 20)
+#define MAX_SLICES  (1u << 14) /* the kernel's limit (IORING_MAX_REG_BUFFERS) */
+
+typedef struct uring_room {
+    uint8_t *base;
+    uint64_t bytes;
+    uint64_t slice_bytes;
+    uint64_t pinned_bytes;
+    unsigned n_slice;
+    bool is_refused;     /* the system pins no more (`ulimit -l`); what is pinned stays */
+    uint64_t *pinned_of; /* [n_slice]: bytes that are pinned of it, 0: it is not registered */
+} uring_room;
+
 typedef struct uring_io {
     struct io_uring ring;
     bool is_set_up;
@@ -35,6 +51,7 @@ typedef struct uring_io {
         bool is_open;
     } * slot; /* [depth] */
     int32_t spare;
+    uring_room room;
 } uring_io;
 
 static void uring_close(io *handle) {
@@ -57,6 +74,7 @@ static void uring_close(io *handle) {
         io_uring_queue_exit(&u->ring);
     }
     io_files_close(u->fd, u->n_file);
+    free(u->room.pinned_of);
     free(u->slot);
     free(u);
 }
@@ -118,6 +136,81 @@ static int uring_open(io **out, const io_config *config, smoe_error *err) {
     return SMOE_OK;
 }
 
+/* ---- registered buffers */
+
+/* An empty buffer (bytes 0) ends a registration. */
+static bool register_slice(uring_io *u, unsigned slice, uint64_t bytes) {
+    uring_room *room = &u->room;
+    struct iovec v = {.iov_base = bytes ? room->base + slice * room->slice_bytes : NULL,
+                      .iov_len = bytes};
+    if (io_uring_register_buffers_update_tag(&u->ring, slice, &v, NULL, 1) < 0) {
+        return false;
+    }
+    room->pinned_bytes += bytes - room->pinned_of[slice];
+    room->pinned_of[slice] = bytes;
+    return true;
+}
+
+static uint64_t slice_room_bytes(const uring_room *room, unsigned slice) {
+    uint64_t start = slice * room->slice_bytes;
+    uint64_t left = room->bytes > start ? room->bytes - start : 0;
+    return left < room->slice_bytes ? left : room->slice_bytes;
+}
+
+/* The registered slice that the whole read lands in, or -1. */
+static int slice_of(uring_io *u, const io_read *r) {
+    uring_room *room = &u->room;
+    uint64_t at = (uint64_t)((uintptr_t)r->buf - (uintptr_t)room->base);
+    if (!room->n_slice || at >= room->bytes || r->bytes > room->bytes - at) {
+        return -1;
+    }
+    unsigned slice = (unsigned)(at / room->slice_bytes);
+    if ((at + r->bytes - 1) / room->slice_bytes != slice) {
+        return -1;
+    }
+    if (!room->pinned_of[slice] && !room->is_refused) {
+        room->is_refused = !register_slice(u, slice, slice_room_bytes(room, slice));
+    }
+    return room->pinned_of[slice] ? (int)slice : -1;
+}
+
+static void open_room(uring_io *u, void *base, uint64_t most_bytes) {
+    uint64_t slice_bytes = SLICE_BYTES;
+    while (most_bytes / slice_bytes >= MAX_SLICES) {
+        slice_bytes *= 2;
+    }
+    unsigned n_slice = (unsigned)(most_bytes / slice_bytes + 1);
+    uint64_t *pinned_of = mem_array(n_slice, sizeof *pinned_of);
+    /* Through the page cache a read is a copy, which registering does not make cheaper. */
+    if (!u->direct || !pinned_of || io_uring_register_buffers_sparse(&u->ring, n_slice) < 0) {
+        free(pinned_of);
+        return;
+    }
+    u->room = (uring_room){
+        .base = base, .slice_bytes = slice_bytes, .n_slice = n_slice, .pinned_of = pinned_of};
+}
+
+static void uring_set_room(io *handle, void *base, uint64_t bytes, uint64_t most_bytes) {
+    uring_io *u = (uring_io *)handle;
+    uring_room *room = &u->room;
+    if (!room->n_slice && bytes > 0) {
+        open_room(u, base, most_bytes);
+    }
+    room->bytes = bytes;
+    for (unsigned slice = 0; slice < room->n_slice; slice++) {
+        if (room->pinned_of[slice] && room->pinned_of[slice] != slice_room_bytes(room, slice)) {
+            (void)register_slice(u, slice, 0);
+            room->is_refused = false; /* there is room under the limit again */
+        }
+    }
+}
+
+static uint64_t uring_pinned_bytes(const io *handle) {
+    return ((const uring_io *)handle)->room.pinned_bytes;
+}
+
+/* ---- reads */
+
 static bool is_passing(int r) {
     return r == -EINTR || r == -EAGAIN || r == -EBUSY;
 }
@@ -146,7 +239,12 @@ static int32_t uring_submit(io *handle, const io_read *reads, int32_t n) {
                 break;
             }
             int fd = u->has_fixed_files ? r->file : u->fd[r->file];
-            io_uring_prep_read(sqe, fd, r->buf, r->bytes, r->offset);
+            int slice = slice_of(u, r);
+            if (slice >= 0) {
+                io_uring_prep_read_fixed(sqe, fd, r->buf, r->bytes, r->offset, slice);
+            } else {
+                io_uring_prep_read(sqe, fd, r->buf, r->bytes, r->offset);
+            }
             /* A buffered read copies: on a kernel worker, not here. */
             unsigned flags = (u->has_fixed_files ? IOSQE_FIXED_FILE : 0u) |
                              (u->direct ? 0u : (unsigned)IOSQE_ASYNC);
@@ -240,6 +338,15 @@ static void uring_close(io *handle) {
     (void)handle;
 }
 
+static void uring_set_room(io *handle, void *base, uint64_t bytes, uint64_t most_bytes) {
+    (void)handle, (void)base, (void)bytes, (void)most_bytes;
+}
+
+static uint64_t uring_pinned_bytes(const io *handle) {
+    (void)handle;
+    return 0;
+}
+
 #endif
 
 const io_ops io_uring_ops = {
@@ -248,4 +355,6 @@ const io_ops io_uring_ops = {
     .submit = uring_submit,
     .reap = uring_reap,
     .close = uring_close,
+    .set_room = uring_set_room,
+    .pinned_bytes = uring_pinned_bytes,
 };

@@ -539,16 +539,18 @@ int streamer_resize(streamer *s, uint64_t ring_bytes, smoe_error *err) {
     streamer_abandon(s);
     s->n_bet = 0;
     end_sweep(s);
-    while (!ring_resize(&s->ring, ring_bytes, on_evict, s, &held)) {
-        if (held < 0) {
-            return err_no_memory(err, ring_bytes);
+    int rc = SMOE_OK;
+    while (rc == SMOE_OK) {
+        if (ring_bytes < s->ring.bytes) { /* pinned memory cannot be given back */
+            streamer_say_room(s, ring_bytes / RING_UNIT_BYTES * RING_UNIT_BYTES);
         }
-        int rc = settle(s, held, err);
-        if (rc != SMOE_OK) {
-            return rc;
+        if (ring_resize(&s->ring, ring_bytes, on_evict, s, &held)) {
+            break;
         }
+        rc = held < 0 ? err_no_memory(err, ring_bytes) : settle(s, held, err);
     }
-    return SMOE_OK;
+    streamer_say_room(s, s->ring.bytes);
+    return rc;
 }
 
 uint64_t streamer_ring_bytes(const streamer *s) {

@@ -137,6 +137,8 @@ streamer_place streamer_expert(const streamer *s, int32_t moe_index, int32_t exp
 uint64_t streamer_used_bytes(const streamer *s);
 const char *streamer_backend(const streamer *s);
 bool streamer_is_direct(const streamer *s);
+/* Of the ring: registered with the back end for faster reads. */
+uint64_t streamer_pinned_bytes(const streamer *s);
 uint64_t streamer_held_bytes(const streamer *s); /* ring and tables, for the plan's check; the
                                                     thread back end's stacks are not in it */
 

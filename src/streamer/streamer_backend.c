@@ -190,5 +190,18 @@ int streamer_open_queue(streamer *s, const streamer_config *config, smoe_error *
             qc.ops->close(qc.io);
         }
     }
+    if (rc == SMOE_OK) {
+        streamer_say_room(s, s->ring.bytes);
+    }
     return rc;
+}
+
+void streamer_say_room(streamer *s, uint64_t bytes) {
+    if (s->queue.ops->set_room) {
+        s->queue.ops->set_room(s->queue.io, s->ring.base, bytes, s->ring.most_bytes);
+    }
+}
+
+uint64_t streamer_pinned_bytes(const streamer *s) {
+    return s->queue.ops->pinned_bytes ? s->queue.ops->pinned_bytes(s->queue.io) : 0;
 }

@@ -82,6 +82,8 @@ struct streamer {
 
 /* Opens s->queue over s->ring, as the configuration and the probe say. */
 int streamer_open_queue(streamer *s, const streamer_config *config, smoe_error *err);
+/* Tells the back end that reads land in the first bytes of the ring. */
+void streamer_say_room(streamer *s, uint64_t bytes);
 
 static inline int32_t *entry_slot(const streamer *s, int32_t moe_index, int32_t expert) {
     return &s->entry_of[(size_t)moe_index * (size_t)s->source->n_expert_row + (size_t)expert];
