@@ -169,7 +169,10 @@ typedef struct smoe_model_options {
     uint64_t ring_bytes;   /* 0: what the ceiling leaves */
     int32_t context_tok;   /* 0: the model's own, at most 4096 */
     int32_t chunk_tok;     /* prefill chunk; 0: chosen by the plan */
-    int32_t n_thread;      /* 0: one for each core this process may use */
+    int32_t n_thread;      /* 0: one for each physical core this process may use, no more than its
+                              cgroup lets run at once */
+    smoe_switch pin;       /* bind threads to CPUs of their own, one a core first; auto: when there
+                              is one for each core. The calling thread is never bound. */
     int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
     smoe_precision precision;
     smoe_io_choice io;

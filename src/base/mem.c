@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/topology.h"
+
 #define ARENA_ALIGN_BYTES 64u
 #define ARENA_BLOCK_BYTES (64u << 10)
 
@@ -96,6 +98,7 @@ int mem_map(void **base, uint64_t bytes, smoe_error *err) {
     if (p == MAP_FAILED) {
         return err_no_memory(err, bytes);
     }
+    topology_spread(p, bytes);
     *base = p;
     return SMOE_OK;
 }
@@ -117,6 +120,7 @@ int mem_reserve(void **base, uint64_t bytes, uint64_t most_bytes, smoe_error *er
     if (p == MAP_FAILED) {
         return err_no_memory(err, most_bytes);
     }
+    topology_spread(p, most_bytes);
     int rc = mem_resize(p, 0, bytes, err);
     if (rc != SMOE_OK) {
         mem_unmap(p, most_bytes);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/limits.h"
+#include "base/topology.h"
 
 #if defined(__x86_64__)
 #define SPIN_PAUSE() __builtin_ia32_pause()
@@ -286,6 +287,21 @@ void pool_close(pool *p) {
     pthread_mutex_destroy(&p->mutex);
     free(p->worker);
     free(p);
+}
+
+bool pool_pin(pool *p) {
+    const topology *t = topology_get();
+    if (p->n_thread > t->n_cpu) {
+        return false;
+    }
+    for (int32_t i = 1; i <= p->n_started; i++) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)t->order[i], &set);
+        /* A CPU that has been taken from the process since leaves the worker free. */
+        (void)pthread_setaffinity_np(p->worker[i].thread, sizeof set, &set);
+    }
+    return true;
 }
 
 int32_t pool_threads(const pool *p) {

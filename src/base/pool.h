@@ -8,6 +8,8 @@
 #ifndef SMOE_BASE_POOL_H
 #define SMOE_BASE_POOL_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 
 typedef struct pool pool;
@@ -17,6 +19,10 @@ typedef void (*pool_fn)(void *job, int32_t task, int32_t thread);
 int pool_open(pool **out, int32_t n_thread, smoe_error *err);
 void pool_close(pool *p);
 int32_t pool_threads(const pool *p);
+/* Binds each worker to a CPU of its own, in the machine's order of cores (topology.h); the caller
+ * goes where the system puts it, which is the CPU that is left. Returns false, having changed
+ * nothing, when there are more threads than CPUs. */
+bool pool_pin(pool *p);
 /* Runs fn(job, 0..n_task-1, thread) and returns when all are done. One caller at a time. Never
  * allocates. */
 void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task);

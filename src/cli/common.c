@@ -18,7 +18,7 @@
 #include "cli/stats.h"
 
 const option *model_option_rows(model_flags *f) {
-    static option rows[19];
+    static option rows[20];
     smoe_model_options *o = &f->options;
     const option all[] = {
         {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
@@ -31,7 +31,9 @@ const option *model_option_rows(model_flags *f) {
         {OPTION_INT, 0, "chunk", "N", &o->chunk_tok, 1, LIMIT_CONTEXT_TOK,
          "prompt tokens computed at once (default: 256, up to 1024 when streaming)", NULL},
         {OPTION_INT, 't', "threads", "N", &o->n_thread, 1, LIMIT_THREADS,
-         "compute threads (default: one a core)", NULL},
+         "compute threads (default: one a physical core)", NULL},
+        {OPTION_CHOICE, 0, "pin", "auto|on|off", &f->pin, 0, 0,
+         "bind threads to CPUs (auto: when there is one for each core)", NULL},
         {OPTION_INT, 0, "spec", "N", &o->spec_ranks, 0, LIMIT_EXPERTS,
          "read the gate's next N ranks ahead (default: 0)", NULL},
         {OPTION_CHOICE, 0, "lookahead", "auto|on|off", &f->lookahead, 0, 0,
@@ -183,6 +185,7 @@ void take_model_choices(model_flags *flags) {
     flags->options.policy = (smoe_policy)flags->policy;
     flags->options.learn = !flags->no_learn;
     flags->options.direct = (smoe_switch)flags->direct;
+    flags->options.pin = (smoe_switch)flags->pin;
     flags->options.lookahead = (smoe_switch)flags->lookahead;
     flags->options.probe = flags->probe ? SMOE_PROBE_REDO : SMOE_PROBE_AUTO;
     flags->options.vault_on = flags->vault_on.item;

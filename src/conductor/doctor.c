@@ -13,6 +13,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/cpu.h"
+#include "base/topology.h"
 #include "conductor/model.h"
 
 typedef struct doctor {
@@ -51,15 +52,17 @@ static bool first_line(const char *path, char *out, size_t bytes) {
 static void check_cpu(const doctor *d) {
     const kernels *k;
     unsigned f = cpu_features();
+    const topology *t = topology_get();
     if (kernels_select(&k, NULL, NULL) != SMOE_OK) {
         return;
     }
     bool fast = f & CPU_AVX2;
     say(d, "processor", fast ? SMOE_CHECK_OK : SMOE_CHECK_WARN,
         fast ? NULL : "use a processor with AVX2: decode is bound by arithmetic without",
-        "%d usable, kernels %s (%s%s%s%s)", cpu_count(), k->name, f & CPU_AVX2 ? "AVX2" : "no AVX2",
-        f & CPU_AVX512 ? ", AVX-512" : "", f & CPU_AVX512_VNNI ? ", VNNI" : "",
-        f & CPU_AVX512_BF16 ? ", bf16" : "");
+        "%d usable, %d core%s, %d memory node%s, kernels %s (%s%s%s%s)", t->n_cpu, t->n_core,
+        t->n_core == 1 ? "" : "s", t->n_node, t->n_node == 1 ? "" : "s", k->name,
+        f & CPU_AVX2 ? "AVX2" : "no AVX2", f & CPU_AVX512 ? ", AVX-512" : "",
+        f & CPU_AVX512_VNNI ? ", VNNI" : "", f & CPU_AVX512_BF16 ? ", bf16" : "");
 }
 
 static void check_quota(const doctor *d) {

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
+#include "base/topology.h"
+
 /* The number after `key` at the start of a line of a small text file; false when there is none. */
 static bool field(const char *path, const char *key, uint64_t *out) {
     FILE *f = fopen(path, "re");
@@ -152,6 +155,13 @@ double machine_cpu_quota(void) {
     double least = 0;
     machine_visit_cgroups("cpu", take_least_quota, &least);
     return least;
+}
+
+int32_t machine_threads(void) {
+    double quota = machine_cpu_quota();
+    int32_t n = topology_get()->n_core;
+    int32_t most = quota > 0 && quota < n ? (int32_t)(quota + 0.999) : n;
+    return most < LIMIT_THREADS ? most : LIMIT_THREADS;
 }
 
 /* ---- memory */

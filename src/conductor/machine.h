@@ -22,5 +22,8 @@ void machine_visit_cgroups(const char *controller, cgroup_fn fn, void *user);
 uint64_t machine_memory_limit(void);
 /* The least CPU limit of these in CPUs; 0: none. */
 double machine_cpu_quota(void);
+/* Threads to compute with unless told otherwise: one for each physical core that this process may
+ * use, but no more than the cgroup's quota lets run at once. */
+int32_t machine_threads(void);
 
 #endif

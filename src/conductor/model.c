@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/topology.h"
 #include "layers/rope.h"
 #include "layers/scratch.h"
 #include "text/tokenizer.h"
@@ -89,11 +90,27 @@ static const io_ops *ops_for(smoe_io_choice choice) {
                                        : NULL;
 }
 
+/* With fewer threads than cores the system may move them to whichever core is idle, which is better
+ * than to wait for the one they are bound to; with one for each core there is none to move to. */
+static int start_threads(smoe_model *m, smoe_switch pin, smoe_error *err) {
+    int32_t n_thread = m->plan.n_thread;
+    int rc = pool_open(&m->pool, n_thread, err);
+    if (rc != SMOE_OK || pin == SMOE_OFF ||
+        (pin == SMOE_AUTO && n_thread != topology_get()->n_core)) {
+        return rc;
+    }
+    if (!pool_pin(m->pool)) {
+        return err_set(err, SMOE_ERR_ARGUMENT, "pin: %d threads need as many CPUs; there are %d",
+                       n_thread, topology_get()->n_cpu);
+    }
+    return SMOE_OK;
+}
+
 /* Takes what the plan lists. */
 static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops *ops,
                        smoe_error *err) {
     int rc = scout_load(&m->scout, m->source, err);
-    if (rc != SMOE_OK || (rc = pool_open(&m->pool, m->plan.n_thread, err)) != SMOE_OK ||
+    if (rc != SMOE_OK || (rc = start_threads(m, o->pin, err)) != SMOE_OK ||
         (rc = take_scratch(m, o, err)) != SMOE_OK) {
         return rc;
     }

@@ -1,7 +1,6 @@
 /* The memory plan; see plan.h. Pure arithmetic over sizes, no allocation. */
 #include "conductor/plan.h"
 
-#include "base/cpu.h"
 #include "layers/scratch.h"
 #include "streamer/streamer.h"
 
@@ -47,15 +46,16 @@ int plan_defaults(smoe_model_options *o, const spec *sp, smoe_error *err) {
     if (o->chunk_tok < 0) {
         return err_set(err, SMOE_ERR_ARGUMENT, "chunk: %d must be at least 1", o->chunk_tok);
     }
-    if (o->precision > SMOE_PRECISION_REFERENCE || o->io > SMOE_IO_THREADS ||
+    if (o->precision > SMOE_PRECISION_REFERENCE || o->io > SMOE_IO_THREADS || o->pin > SMOE_OFF ||
         o->direct > SMOE_OFF || o->policy > SMOE_POLICY_RECENCY) {
-        return err_set(err, SMOE_ERR_ARGUMENT, "precision, io, direct or policy: no such choice");
+        return err_set(err, SMOE_ERR_ARGUMENT,
+                       "precision, io, pin, direct or policy: no such choice");
     }
     if (o->spec_ranks < 0 || o->spec_ranks > LIMIT_EXPERTS) {
         return err_set(err, SMOE_ERR_ARGUMENT, "spec: %d is out of range (0 to %d)", o->spec_ranks,
                        LIMIT_EXPERTS);
     }
-    o->n_thread = o->n_thread ? o->n_thread : cpu_count();
+    o->n_thread = o->n_thread ? o->n_thread : machine_threads();
     if (!o->context_tok) {
         o->context_tok =
             sp->context_tok < CONTEXT_DEFAULT_TOK ? sp->context_tok : CONTEXT_DEFAULT_TOK;
