@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <json-c/json.h>
@@ -178,6 +179,49 @@ static void count_tick(void *user) {
 static void add_task(void *job, int32_t task, int32_t thread) {
     (void)thread;
     atomic_fetch_add((atomic_int *)job, task);
+}
+
+/* Pages of the file that are in memory. */
+static size_t cached_pages(int fd, size_t bytes) {
+    enum { PAGE = 4096 };
+    unsigned char in[64];
+    size_t n = 0;
+    CHECK(bytes <= sizeof in * PAGE);
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && mincore(map, bytes, in) == 0);
+    for (size_t i = 0; i < (bytes + PAGE - 1) / PAGE; i++) {
+        n += in[i] & 1;
+    }
+    munmap(map, bytes);
+    return n;
+}
+
+/* Under a cgroup's limit what it leaves there would be the process's. */
+TEST(direct_reader_leaves_nothing_in_the_page_cache) {
+    enum { BYTES = 200000 };
+    static char data[BYTES], got[BYTES];
+    smoe_error e;
+    direct_reader r;
+    const char *path = test_path("data");
+    for (size_t i = 0; i < BYTES; i++) {
+        data[i] = (char)test_rand();
+    }
+    test_write_file(path, data, BYTES);
+    int fd = open(path, O_RDWR | O_CLOEXEC), direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    CHECK(fd >= 0 && fsync(fd) == 0);
+    CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    if (direct < 0 || cached_pages(fd, BYTES) > 0) {
+        SKIP("this file system has no direct reads or keeps what it is told to drop");
+    }
+    close(direct);
+    CHECK_OK(direct_reader_open(&r, &e));
+    for (size_t at = 0; at < BYTES; at += 50000) {
+        CHECK_OK(direct_read(&r, path, fd, at, got + at, 50000, &e));
+    }
+    CHECK(memcmp(got, data, BYTES) == 0);
+    CHECK_INT(cached_pages(fd, BYTES), 0);
+    direct_reader_close(&r);
+    close(fd);
 }
 
 TEST(pool_ticks_between_the_callers_tasks) {
