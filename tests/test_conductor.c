@@ -4,6 +4,7 @@
 
 #include "conductor/machine.h"
 #include "conductor/model.h"
+#include "conductor/plan.h"
 #include "faulty_io.h"
 #include "model_util.h"
 
@@ -124,6 +125,33 @@ TEST(ceiling_holds_q4_vault) {
 
 TEST(ceiling_holds_28m_vault) {
     check_ceilings(sculpted(test_vectors("models/tales-28m"), "q4"), false);
+}
+
+/* The kernel kills what goes beyond a cgroup's limit, and counts page tables and neighbours too. */
+TEST(plan_stays_within_what_a_cgroup_leaves) {
+    source *s;
+    smoe_plan free_plan, p;
+    smoe_model_options o = {.memory_bytes = 20 << 20, .n_thread = 1, .context_tok = 64};
+    machine_memory machine = {.available_bytes = 1 << 30, .process_bytes = 5 << 20};
+    CHECK_OK(source_open(&s, test_model("tales-8m"), &err));
+    CHECK_OK(plan_defaults(&o, &s->spec, &err));
+    CHECK_OK(plan_make(&free_plan, s, &o, &machine, &err));
+    CHECK_INT(free_plan.ceiling_bytes, 20 << 20);
+    CHECK(free_plan.reserve_bytes >= (20 << 20) / 512);
+    machine.limit_bytes = 30 << 20;
+    CHECK_OK(plan_make(&p, s, &o, &machine, &err));
+    CHECK_INT(p.ring_bytes, free_plan.ring_bytes);
+    machine.limit_bytes = free_plan.smallest_ceiling_bytes;
+    CHECK_OK(plan_make(&p, s, &o, &machine, &err));
+    CHECK_INT(p.ceiling_bytes, machine.limit_bytes);
+    CHECK(p.ring_bytes < free_plan.ring_bytes);
+    CHECK(p.process_bytes + p.scout_bytes + p.kv_bytes + p.scratch_bytes + p.ring_bytes +
+              p.reserve_bytes <=
+          machine.limit_bytes);
+    machine.limit_bytes -= 1 << 20;
+    CHECK_ERR(plan_make(&p, s, &o, &machine, &err), SMOE_ERR_MEMORY);
+    CHECK_HAS(err.text, "what the cgroup's limit leaves");
+    source_close(s);
 }
 
 TEST(ring_below_a_token_cycle_is_refused_by_name) {

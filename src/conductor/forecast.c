@@ -236,6 +236,9 @@ static int make_plan(smoe_forecast *f, const source *s, smoe_model_options *o, s
     machine_memory machine;
     malloc_trim(0);
     machine_memory_now(&machine);
+    if (o->memory_bytes) {
+        machine.limit_bytes = 0; /* the question is what that much memory would do */
+    }
     int rc = plan_make(&f->plan, s, o, &machine, &f->why_not);
     f->fits = rc == SMOE_OK;
     if (rc != SMOE_ERR_MEMORY) {
@@ -243,6 +246,7 @@ static int make_plan(smoe_forecast *f, const source *s, smoe_model_options *o, s
     }
     smoe_model_options ample = *o;
     ample.memory_bytes = UINT64_MAX / 4;
+    machine.limit_bytes = 0;
     rc = plan_make(&f->plan, s, &ample, &machine, err);
     ample.memory_bytes = f->plan.smallest_ceiling_bytes;
     return rc ? rc : plan_make(&f->plan, s, &ample, &machine, err);

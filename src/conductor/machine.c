@@ -172,10 +172,13 @@ void machine_memory_now(machine_memory *out) {
     if (field("/proc/meminfo", "MemAvailable:", &kib)) {
         out->available_bytes = kib << 10;
     }
-    machine_visit_cgroups("memory", apply_limit, &out->available_bytes);
+    uint64_t left_bytes = UINT64_MAX;
+    machine_visit_cgroups("memory", apply_limit, &left_bytes);
+    out->available_bytes = left_bytes < out->available_bytes ? left_bytes : out->available_bytes;
     if (field("/proc/self/status", "VmRSS:", &kib)) {
         out->process_bytes = kib << 10;
     }
+    out->limit_bytes = left_bytes < (uint64_t)1 << 62 ? left_bytes + out->process_bytes : 0;
     out->peak_bytes = machine_peak_bytes();
 }
 

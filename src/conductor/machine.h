@@ -10,6 +10,8 @@ typedef struct machine_memory {
                                  every limit of its cgroup and the cgroup's parents */
     uint64_t process_bytes;   /* resident now (VmRSS) */
     uint64_t peak_bytes;      /* most ever resident (VmHWM) */
+    uint64_t limit_bytes;     /* what this process may be resident with under the limits of its
+                                 cgroups, beside what others in them use; 0: no limit */
 } machine_memory;
 
 void machine_memory_now(machine_memory *out);

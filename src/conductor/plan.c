@@ -96,14 +96,17 @@ static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64
  * in the error is this much above the sum. */
 #define SMALLEST_MARGIN_BYTES (512u << 10)
 
-static int too_small(const smoe_plan *p, bool is_given, smoe_error *err) {
+static int too_small(const smoe_plan *p, const smoe_model_options *o, smoe_error *err) {
     char have[24];
     char need[24];
+    const char *whose = o->memory_bytes == p->ceiling_bytes ? "a ceiling of"
+                        : o->memory_bytes ? "what the cgroup's limit leaves, a ceiling of"
+                                          : "what is free allows a ceiling of";
     return err_set(err, SMOE_ERR_MEMORY,
                    "memory: %s %s (%llu bytes) is too small; the smallest that works is %llu bytes "
                    "(%s) with these options; a shorter --ctx or --chunk needs less",
-                   is_given ? "a ceiling of" : "what is free allows a ceiling of",
-                   format_bytes(have, p->ceiling_bytes), (unsigned long long)p->ceiling_bytes,
+                   whose, format_bytes(have, p->ceiling_bytes),
+                   (unsigned long long)p->ceiling_bytes,
                    (unsigned long long)p->smallest_ceiling_bytes,
                    format_bytes(need, p->smallest_ceiling_bytes));
 }
@@ -128,7 +131,7 @@ static int plan_ring(smoe_plan *p, const source *s, const smoe_model_options *o,
     }
     uint64_t least = wanted ? (wanted < full ? wanted : full) : floor;
     if (fixed_bytes + least > p->ceiling_bytes) {
-        return too_small(p, o->memory_bytes != 0, err);
+        return too_small(p, o, err);
     }
     uint64_t left = p->ceiling_bytes - fixed_bytes;
     p->ring_bytes = wanted ? least : left < full ? left / IO_ALIGN_BYTES * IO_ALIGN_BYTES : full;
@@ -142,10 +145,22 @@ static uint64_t reserve_for(const source *s, const smoe_model_options *o) {
            (uint64_t)o->context_tok * RESERVE_CONTEXT_BYTES;
 }
 
+/* What the kernel takes for memory that is in use: page tables are a 512th, the lists of buffers that
+ * are registered with the drive's queue up to as much again. Measured: 0.22 %, with huge pages. */
+static uint64_t kernel_bytes(uint64_t used_bytes) {
+    return used_bytes / 256;
+}
+
+/* No more than the cgroup leaves, whatever was asked for: beyond it the kernel kills. */
+static uint64_t ceiling_for(const smoe_model_options *o, const machine_memory *m) {
+    uint64_t bytes = o->memory_bytes ? o->memory_bytes : default_ceiling(m);
+    return m->limit_bytes && m->limit_bytes < bytes ? m->limit_bytes : bytes;
+}
+
 int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
               const machine_memory *machine, smoe_error *err) {
     bool reference = o->precision == SMOE_PRECISION_REFERENCE;
-    smoe_plan p = {.ceiling_bytes = o->memory_bytes ? o->memory_bytes : default_ceiling(machine),
+    smoe_plan p = {.ceiling_bytes = ceiling_for(o, machine),
                    .process_bytes = machine->process_bytes,
                    .scout_bytes = scout_load_bytes(s),
                    .kv_bytes = plan_session_bytes(&s->spec, o->context_tok, reference),
@@ -159,19 +174,24 @@ int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
                      : !o->ring_bytes       ? streamer_ring_floor(s)
                      : o->ring_bytes < full ? o->ring_bytes
                                             : full;
+    uint64_t most_used = fixed + full < p.ceiling_bytes ? fixed + full : p.ceiling_bytes;
+    p.reserve_bytes += kernel_bytes(most_used);
+    uint64_t least_fixed = fixed;
+    fixed += kernel_bytes(most_used);
     uint64_t shared = p.ceiling_bytes > fixed ? p.ceiling_bytes - fixed : 0;
     bool is_streaming = floor < full && (o->ring_bytes || shared < full + full / 16);
     p.chunk_tok = o->chunk_tok ? o->chunk_tok : choose_chunk(s, o, shared, floor, is_streaming);
     scratch_config c = scratch_for(s, o, p.chunk_tok);
     p.scratch_bytes = scratch_size(&c);
     c.max_tok = o->chunk_tok ? o->chunk_tok : 1;
-    p.smallest_ceiling_bytes = fixed + scratch_size(&c) + floor;
+    p.smallest_ceiling_bytes = least_fixed + scratch_size(&c) + floor;
+    p.smallest_ceiling_bytes += p.smallest_ceiling_bytes / 255; /* its own kernel_bytes with it */
     if (p.smallest_ceiling_bytes < machine->peak_bytes) {
         p.smallest_ceiling_bytes = machine->peak_bytes; /* reading the headers took this much */
     }
     p.smallest_ceiling_bytes += SMALLEST_MARGIN_BYTES;
     if (p.ceiling_bytes < machine->peak_bytes) {
-        return too_small(&p, o->memory_bytes != 0, err);
+        return too_small(&p, o, err);
     }
     int rc = plan_ring(&p, s, o, fixed + p.scratch_bytes, err);
     if (rc == SMOE_OK) {
@@ -202,7 +222,7 @@ void plan_log(const smoe_plan *p, const source *s, const log_sink *log) {
              format_bytes(a, p->ring_bytes),
              full ? 100.0 * (double)p->ring_bytes / (double)full : 100.0,
              format_bytes(b, streamer_ring_floor(s)));
-    log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  thread stacks and allocator slack", "reserve",
-             format_bytes(a, p->reserve_bytes));
+    log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  thread stacks, allocator slack, page tables",
+             "reserve", format_bytes(a, p->reserve_bytes));
     log_line(log, SMOE_LOG_PLAN, "  %-10s %11s", "sum", format_bytes(a, sum));
 }
