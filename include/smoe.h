@@ -596,6 +596,7 @@ typedef struct smoe_stats {
     uint64_t wait_ahead_ns;      /* of which only for what had been begun ahead */
     uint64_t drive_busy_ns;      /* at least one read was in flight */
     uint64_t work_ns;            /* prefill_ns + decode_ns */
+    uint64_t open_ns;            /* what smoe_model_open took, until the first prefill could begin */
     uint64_t peak_process_bytes; /* VmHWM */
     uint64_t ceiling_bytes;
     uint64_t ring_bytes;            /* now */

@@ -109,6 +109,7 @@ static void print_ahead(const smoe_stats *s, FILE *out) {
 
 void stats_print(const smoe_stats *s, FILE *out) {
     char a[24], b[24];
+    fprintf(out, "open     ready for the first token after %.3f s\n", seconds(s->open_ns));
     fprintf(out, "prefill  %8" PRIu64 " tok   %10.1f tok/s\n", s->prefill_tok,
             per_s(s->prefill_tok, s->prefill_ns));
     fprintf(out, "decode   %8" PRIu64 " tok   %10.1f tok/s\n", s->decode_tok,
@@ -167,6 +168,7 @@ static void add_time(struct json_object *o, const smoe_stats *s) {
     json_add_count(o, "prefill_ns", s->prefill_ns);
     json_add_count(o, "decode_tok", s->decode_tok);
     json_add_count(o, "decode_ns", s->decode_ns);
+    json_add_count(o, "open_ns", s->open_ns);
     json_add_count(o, "work_ns", s->work_ns);
     json_add_number(o, "prefill_tok_per_s", per_s(s->prefill_tok, s->prefill_ns));
     json_add_number(o, "decode_tok_per_s", per_s(s->decode_tok, s->decode_ns));

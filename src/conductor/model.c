@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/topology.h"
 #include "layers/rope.h"
 #include "layers/scratch.h"
@@ -170,6 +171,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
                const io_ops *ops, smoe_error *err) {
     smoe_model_options o = options ? *options : (smoe_model_options){0};
     machine_memory machine;
+    uint64_t start_ns = now_ns();
     smoe_model *m = mem_array(1, sizeof *m);
     if (!m) {
         return err_no_memory(err, sizeof *m);
@@ -196,6 +198,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
     if (m->learns) {
         learn_load(m);
     }
+    m->open_ns = now_ns() - start_ns;
     *out = m;
     return SMOE_OK;
 }
@@ -247,6 +250,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .decode_tok = m->decode_tok,
                         .prefill_ns = m->prefill_ns,
                         .decode_ns = m->decode_ns,
+                        .open_ns = m->open_ns,
                         .drive_bytes = s.drive_bytes,
                         .decode_drive_bytes = m->decode_drive_bytes,
                         .n_read = s.n_read,

@@ -34,6 +34,7 @@ struct smoe_model {
     /* counters that are not the streamer's */
     uint64_t prefill_tok, decode_tok;
     uint64_t prefill_ns, decode_ns;
+    uint64_t open_ns;
     uint64_t decode_drive_bytes;
 };
 
