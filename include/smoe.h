@@ -592,11 +592,11 @@ typedef struct smoe_stats {
     uint64_t warm_reads, warm_used; /* since open: experts read as most used in earlier runs */
     uint64_t evictions;
     uint64_t read_retries;
-    uint64_t wait_ns;            /* the forward pass stood still for the drive */
-    uint64_t wait_ahead_ns;      /* of which only for what had been begun ahead */
-    uint64_t drive_busy_ns;      /* at least one read was in flight */
-    uint64_t work_ns;            /* prefill_ns + decode_ns */
-    uint64_t open_ns;            /* what smoe_model_open took, until the first prefill could begin */
+    uint64_t wait_ns;       /* the forward pass stood still for the drive */
+    uint64_t wait_ahead_ns; /* of which only for what had been begun ahead */
+    uint64_t drive_busy_ns; /* at least one read was in flight */
+    uint64_t work_ns;       /* prefill_ns + decode_ns */
+    uint64_t open_ns;       /* what smoe_model_open took, until the first prefill could begin */
     uint64_t peak_process_bytes; /* VmHWM */
     uint64_t ceiling_bytes;
     uint64_t ring_bytes;            /* now */

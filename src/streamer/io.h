@@ -54,11 +54,11 @@ typedef struct io_ops {
     int32_t (*reap)(io *io, io_done *done, int32_t max, bool wait);
     /* Waits for reads in flight; NULL is allowed. */
     void (*close)(io *io);
-    /* May be NULL. Says that most reads will land in the first bytes of a map of most_bytes at base,
-     * both whole pages, so that the back end may pin what is used of it. To be said again before
-     * the memory behind a new end is given back, and after it has grown; most_bytes stays the same.
-     * Memory behind the end stays pinned while a read into it is in flight. What the system
-     * refuses to pin costs only speed. */
+    /* May be NULL. Says that most reads will land in the first bytes of a map of most_bytes at
+     * base, both whole pages, so that the back end may pin what is used of it. To be said again
+     * before the memory behind a new end is given back, and after it has grown; most_bytes stays
+     * the same. Memory behind the end stays pinned while a read into it is in flight. What the
+     * system refuses to pin costs only speed. */
     void (*set_room)(io *io, void *base, uint64_t bytes, uint64_t most_bytes);
     /* May be NULL. Bytes of the room that are pinned now. */
     uint64_t (*pinned_bytes)(const io *io);

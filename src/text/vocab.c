@@ -163,8 +163,8 @@ int vocab_keep(vocab *v, uint32_t id, const char *bytes, size_t n, bool is_raw, 
     return rc;
 }
 
-/* Slots lie all over a table that is larger than the cache, so each is asked for AHEAD tokens before
- * it is used; waiting for them one by one took most of a start. */
+/* Slots lie all over a table that is larger than the cache, so each is asked for AHEAD tokens
+ * before it is used; waiting for them one by one took most of a start. */
 void vocab_index_kept(vocab *v) {
     enum { AHEAD = 16 };
     uint32_t slot[AHEAD];

@@ -41,8 +41,8 @@ int vocab_add(vocab *v, uint32_t id, const char *content, size_t bytes, bool is_
 /* The same for a token as it is kept: its bytes, or with is_raw its UTF-8. */
 int vocab_add_kept(vocab *v, uint32_t id, const char *bytes, size_t n, bool is_raw,
                    bool is_findable, smoe_error *err);
-/* The same in bulk: tokens kept this way are found only after vocab_index_kept, which is called once,
- * when no other token has been added, and is several times as fast. */
+/* The same in bulk: tokens kept this way are found only after vocab_index_kept, which is called
+ * once, when no other token has been added, and is several times as fast. */
 int vocab_keep(vocab *v, uint32_t id, const char *bytes, size_t n, bool is_raw, bool is_findable,
                smoe_error *err);
 void vocab_index_kept(vocab *v);
