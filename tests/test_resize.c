@@ -2,6 +2,9 @@
  * takes and gives back what it should. */
 #include "model_util.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+
 #include "conductor/pressure.h"
 
 static smoe_error err;
@@ -115,6 +118,34 @@ TEST(pressure_ignores_noise) {
     for (int i = 0; i < 100; i++) {
         CHECK(next(0.25, 0.01, 2, 800u * MIB) == 800u * MIB);
     }
+    pressure_close(&gauge);
+}
+
+/* What the system's PSI and meminfo say at the next look. */
+static uint64_t look_at(unsigned total_us, unsigned available_kib) {
+    pressure_sample s;
+    char text[160];
+    snprintf(text, sizeof text, "some avg10=0.00 avg60=0.00 avg300=0.00 total=%u\nfull total=1\n",
+             total_us);
+    test_write_file(test_path("psi"), text, strlen(text));
+    snprintf(text, sizeof text, "MemTotal: 1600000 kB\nMemFree: 1 kB\nMemAvailable: %u kB\n",
+             available_kib);
+    test_write_file(test_path("meminfo"), text, strlen(text));
+    uint64_t total = gauge.total_us, foreign = gauge.foreign_us;
+    pressure_close(&gauge);
+    gauge = (pressure){.hold_ns = 1, .total_us = total, .foreign_us = foreign};
+    gauge.stall_fd = open(test_path("psi"), O_RDONLY | O_CLOEXEC);
+    gauge.meminfo_fd = open(test_path("meminfo"), O_RDONLY | O_CLOEXEC);
+    CHECK(gauge.stall_fd >= 0 && gauge.meminfo_fd >= 0);
+    CHECK(pressure_look(&gauge, &s));
+    return s.stall_us;
+}
+
+TEST(pressure_of_other_cgroups_does_not_count) {
+    uint64_t first = look_at(1000000, 800000);
+    CHECK_INT(look_at(2000000, 800000), first);          /* half of the memory is available */
+    CHECK_INT(look_at(2500000, 90000), first + 500000);  /* less than a sixteenth */
+    CHECK_INT(look_at(2600000, 800000), first + 500000); /* plenty again */
     pressure_close(&gauge);
 }
 

@@ -1,6 +1,6 @@
 /* Which CPUs share a core and which a memory node, as Linux tells it in sysfs, and in what order
- * compute threads should take them. Where sysfs says nothing, every CPU is a core of its own and all
- * are on one node. Never changes a thread's affinity.
+ * compute threads should take them. Where sysfs says nothing, every CPU is a core of its own and
+ * all are on one node. Never changes a thread's affinity.
  */
 #ifndef SMOE_BASE_TOPOLOGY_H
 #define SMOE_BASE_TOPOLOGY_H

@@ -145,8 +145,9 @@ static uint64_t reserve_for(const source *s, const smoe_model_options *o) {
            (uint64_t)o->context_tok * RESERVE_CONTEXT_BYTES;
 }
 
-/* What the kernel takes for memory that is in use: page tables are a 512th, the lists of buffers that
- * are registered with the drive's queue up to as much again. Measured: 0.22 %, with huge pages. */
+/* What the kernel takes for memory that is in use: page tables are a 512th, the lists of buffers
+ * that are registered with the drive's queue up to as much again. Measured: 0.22 %, with huge
+ * pages. */
 static uint64_t kernel_bytes(uint64_t used_bytes) {
     return used_bytes / 256;
 }

@@ -20,6 +20,9 @@
 #define STALL_HIGH 0.10
 #define STALL_LOW  0.02
 /* Major faults a second: a process that is being paged out has thousands. */
+/* The system's PSI rises also when another cgroup runs into its own limit, which a smaller ring
+ * would not help: it counts only while less than this share of the memory is available. */
+#define SHORT_SHARE (1.0 / 16)
 #define FAULTS_HIGH 200.0
 #define FAULTS_LOW  20.0
 
@@ -45,10 +48,11 @@ static void open_cgroup(void *user, const char *dir, bool v2) {
 }
 
 void pressure_open(pressure *p) {
-    *p = (pressure){.stall_fd = -1, .hold_ns = HOLD_FIRST_NS};
+    *p = (pressure){.stall_fd = -1, .meminfo_fd = -1, .hold_ns = HOLD_FIRST_NS};
     machine_visit_cgroups("memory", open_cgroup, p);
     if (p->stall_fd < 0) {
         p->stall_fd = open("/proc/pressure/memory", O_RDONLY | O_CLOEXEC);
+        p->meminfo_fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
     }
 }
 
@@ -60,8 +64,11 @@ void pressure_close(pressure *p) {
         if (p->stall_fd >= 0) {
             close(p->stall_fd);
         }
+        if (p->meminfo_fd >= 0) {
+            close(p->meminfo_fd);
+        }
     }
-    *p = (pressure){.stall_fd = -1};
+    *p = (pressure){.stall_fd = -1, .meminfo_fd = -1};
 }
 
 /* The number after key, or fallback. */
@@ -78,6 +85,17 @@ static uint64_t read_number(int fd, const char *key, uint64_t fallback) {
     return at && end != at + strlen(key) ? v : fallback; /* "max" is no number */
 }
 
+static uint64_t stall_us(pressure *p) {
+    uint64_t us = read_number(p->stall_fd, "total=", p->total_us);
+    if (p->meminfo_fd >= 0) {
+        double all = (double)read_number(p->meminfo_fd, "MemTotal:", 0);
+        double left = (double)read_number(p->meminfo_fd, "MemAvailable:", 0);
+        p->foreign_us += left > all * SHORT_SHARE ? us - p->total_us : 0;
+    }
+    p->total_us = us;
+    return us - p->foreign_us;
+}
+
 bool pressure_look(pressure *p, pressure_sample *out) {
     uint64_t at_ns = now_ns();
     struct rusage use;
@@ -90,7 +108,7 @@ bool pressure_look(pressure *p, pressure_sample *out) {
         uint64_t limit = read_number(p->limit_fd[i], "", UINT64_MAX);
         out->limit_bytes = limit < out->limit_bytes ? limit : out->limit_bytes;
     }
-    out->stall_us = read_number(p->stall_fd, "total=", 0);
+    out->stall_us = stall_us(p);
     out->n_fault = getrusage(RUSAGE_SELF, &use) == 0 ? (uint64_t)use.ru_majflt : 0;
     return true;
 }
