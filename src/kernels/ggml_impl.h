@@ -7,7 +7,7 @@
 #include "kernels/kernels_impl.h"
 
 /* Each after its instruction set's kernels_fill_*, whose Q8 kernels it gives to Q8_0 too. AVX-512
- * has but the common types, in rows_avx512.c, and takes AVX2's for the others. */
+ * has but the common types, from x86_rows.h, and takes AVX2's for the others. */
 void kernels_fill_ggml_portable(kernels *k);
 #if defined(__x86_64__)
 void kernels_fill_ggml_avx2(kernels *k);

@@ -7,9 +7,11 @@
 /* Each fills the slots that it has and leaves the others as they are. */
 void kernels_fill_portable(kernels *k);
 #if defined(__x86_64__)
-void kernels_fill_avx2(kernels *k);        /* every slot; needs CPU_AVX2 */
-void kernels_fill_avx512(kernels *k);      /* over avx2's; needs CPU_AVX512 and CPU_AVX512_VNNI */
-void kernels_fill_rows_avx512(kernels *k); /* its integer products; called by kernels_fill_avx512 */
+void kernels_fill_avx2(kernels *k);   /* every slot; needs CPU_AVX2 */
+void kernels_fill_avx512(kernels *k); /* over avx2's; needs CPU_AVX512 and CPU_AVX512_VNNI */
+/* Its integer products, called by kernels_fill_avx512. */
+void kernels_fill_rows_avx512(kernels *k);
+void kernels_fill_rows_k_avx512(kernels *k);
 #endif
 
 /* Below this, 127 / max|x| is not a float: such a block of activations counts as zeros. */

@@ -1,5 +1,5 @@
 /* What gains from AVX-512 over AVX2: float products in 16 lanes. Integer products are in
- * rows_avx512.c. Compiled for F, BW, VL, DQ and VNNI; called only where the CPU has them.
+ * x86_rows.h. Compiled for F, BW, VL, DQ and VNNI; called only where the CPU has them.
  */
 #if defined(__x86_64__)
 
@@ -64,6 +64,7 @@ void kernels_fill_avx512(kernels *k) {
     k->name = "avx512";
     fill_float_slots(k);
     kernels_fill_rows_avx512(k);
+    kernels_fill_rows_k_avx512(k);
 }
 
 #endif
