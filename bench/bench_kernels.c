@@ -1,11 +1,13 @@
 /* Matrix products against the memory they read.
  *
- * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside a plain read
- * of the same memory in the same run. 4, 16 and 64 tokens, which are small, usual and large groups
- * of an expert in prefill: in GOP/s (a multiply and an add are two). Best of a few repetitions,
- * since other work on the machine only ever slows one down.
+ * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside the fastest of
+ * two reads of the same memory in the same run, a plain one and one that prefetches; and rows that
+ * stay in L2, which shows what the unpacking takes. 2 to 64 tokens, which are small, usual and large
+ * groups of an expert in prefill: in GOP/s (a multiply and an add are two). Best of a few
+ * repetitions, since other work on the machine only ever slows one down.
  *
- * smoe-bench kernels [VARIANT [TYPE]]; portable code for ggml's types only when asked for.
+ * smoe-bench kernels [VARIANT|- [TYPE|- [q8|f32|- [TOKENS]]]]; portable code for ggml's types only
+ * when asked for.
  */
 #include "bench.h"
 
@@ -21,8 +23,10 @@
 #include "sculptor/quantise.h"
 
 enum { N_COL = 2048, ROWS_A_TASK = 64, REPEATS = 24, PREFILL_TOK = 64, PREFILL_ROWS = 1024 };
-static const int32_t groups[] = {4, 16, PREFILL_TOK};
+static const int32_t groups[] = {2, 4, 8, 16, PREFILL_TOK};
+enum { N_GROUP = sizeof groups / sizeof *groups };
 static const size_t WEIGHT_BYTES = (size_t)96 << 20;
+static const size_t CACHED_BYTES = (size_t)256 << 10;
 
 typedef struct product {
     matmul_fn *fn;
@@ -55,13 +59,17 @@ static void product_task(void *job, int32_t task, int32_t thread) {
 
 static const size_t READ_TASK_BYTES = (size_t)1 << 20;
 
-static void read_task(void *job, int32_t task, int32_t thread) {
-    (void)thread;
+/* ahead: how far to prefetch in bytes, 0 for a plain read; a constant where this is inlined. */
+static inline __attribute__((always_inline)) void read_memory(void *job, int32_t task,
+                                                              size_t ahead) {
     typedef uint64_t lanes __attribute__((vector_size(16), aligned(16)));
     const bench_state *s = job;
     const lanes *p = (const lanes *)(const void *)(s->weights + READ_TASK_BYTES * (size_t)task);
     lanes a = {0}, b = {0}, c = {0}, d = {0};
     for (size_t i = 0; i < READ_TASK_BYTES / sizeof *p; i += 4) {
+        if (ahead > 0) {
+            __builtin_prefetch((const char *)&p[i] + ahead);
+        }
         a += p[i];
         b += p[i + 1];
         c += p[i + 2];
@@ -69,6 +77,16 @@ static void read_task(void *job, int32_t task, int32_t thread) {
     }
     a += b + c + d;
     s->read_sum[task] = a[0] + a[1];
+}
+
+static void read_task(void *job, int32_t task, int32_t thread) {
+    (void)thread;
+    read_memory(job, task, 0);
+}
+
+static void read_ahead_task(void *job, int32_t task, int32_t thread) {
+    (void)thread;
+    read_memory(job, task, 4096);
 }
 
 /* Seconds of the fastest of REPEATS runs. */
@@ -84,12 +102,15 @@ static double best_s(pool *threads, pool_fn fn, void *job, int32_t n_task) {
 }
 
 /* Repeats one quantised row over all of the weights' memory; for types without a quantiser, bytes
- * that are finite and normal wherever a type has its f16 scales. Returns the number of rows. */
+ * that are finite and normal wherever a type has its scales. Returns the number of rows. */
 static int32_t fill_weights(bench_state *s, dtype type, size_t row_bytes) {
     int32_t n_row = (int32_t)(WEIGHT_BYTES / row_bytes);
     if (!quantise_row(type, s->x, N_COL, s->weights)) {
         for (size_t i = 0; i < row_bytes; i++) {
             s->weights[i] = (uint8_t)((i * 2654435761u >> 20 & 0x33) | 0x08);
+        }
+        for (size_t i = 0; type == DT_MXFP4 && i < row_bytes; i += dtype_get(type)->block_bytes) {
+            s->weights[i] = 120; /* an exponent */
         }
     }
     for (int32_t r = 1; r < n_row; r++) {
@@ -98,7 +119,50 @@ static int32_t fill_weights(bench_state *s, dtype type, size_t row_bytes) {
     return n_row;
 }
 
-static void bench_type(bench_state *s, const kernels *k, dtype type, bool q8, const double *read) {
+/* Wanted by argument i of argc, or not asked for. */
+static bool wanted(const char *name, int argc, char **argv, int i) {
+    return argc <= i || strcmp(argv[i], "-") == 0 || strcmp(argv[i], name) == 0;
+}
+
+static bool wanted_tokens(int32_t n_tok, int argc, char **argv) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", n_tok);
+    return wanted(name, argc, argv, 3);
+}
+
+/* GB/s of weights with one token. */
+static double decode_rate(const bench_state *s, const product *p, int i) {
+    int32_t n_task = (p->n_row + ROWS_A_TASK - 1) / ROWS_A_TASK;
+    product job = *p;
+    return (double)p->n_row * (double)p->w_row_bytes /
+           best_s(s->threads[i], product_task, &job, n_task) * 1e-9;
+}
+
+static void bench_decode(const bench_state *s, product p, const double *read) {
+    for (int i = 0; i < 2; i++) {
+        double rate = decode_rate(s, &p, i);
+        printf("  %6.2f %4.0f%%", rate, 100 * rate / read[i]);
+    }
+    p.n_row = (int32_t)(CACHED_BYTES / p.w_row_bytes);
+    printf("  %6.2f", decode_rate(s, &p, 0));
+}
+
+static void bench_groups(const bench_state *s, product p, int argc, char **argv) {
+    p.n_row = PREFILL_ROWS;
+    for (int i = 0; i < 2 * N_GROUP; i++) {
+        p.n_tok = groups[i / 2];
+        if (!wanted_tokens(p.n_tok, argc, argv)) {
+            printf("  %5s", "-");
+            continue;
+        }
+        double ops = 2.0 * p.n_tok * PREFILL_ROWS * N_COL;
+        int32_t n_task = PREFILL_ROWS / ROWS_A_TASK;
+        printf("  %5.0f", ops / best_s(s->threads[i % 2], product_task, &p, n_task) * 1e-9);
+    }
+}
+
+static void bench_type(bench_state *s, const kernels *k, dtype type, bool q8, const double *read,
+                       int argc, char **argv) {
     size_t row_bytes = dtype_row_bytes(type, N_COL);
     product p = {
         .fn = q8 ? k->mm_q8[type] : k->mm_f32[type],
@@ -111,20 +175,12 @@ static void bench_type(bench_state *s, const kernels *k, dtype type, bool q8, co
         .y = s->y,
     };
     printf("%-9s %-7s %-4s", k->name, dtype_get(type)->name, q8 ? "q8" : "f32");
-    for (int i = 0; i < 2; i++) {
-        int32_t n_task = (p.n_row + ROWS_A_TASK - 1) / ROWS_A_TASK;
-        double rate = (double)p.n_row * (double)row_bytes /
-                      best_s(s->threads[i], product_task, &p, n_task) * 1e-9;
-        printf("  %6.2f %4.0f%%", rate, 100 * rate / read[i]);
+    if (wanted_tokens(1, argc, argv)) {
+        bench_decode(s, p, read);
+    } else {
+        printf("  %6s %5s  %6s %5s  %6s", "-", "", "-", "", "-");
     }
-    p.n_row = PREFILL_ROWS;
-    for (size_t i = 0; i < 2 * sizeof groups / sizeof *groups; i++) {
-        p.n_tok = groups[i / 2];
-        double ops = 2.0 * p.n_tok * PREFILL_ROWS * N_COL;
-        printf("  %6.0f",
-               ops / best_s(s->threads[i % 2], product_task, &p, PREFILL_ROWS / ROWS_A_TASK) *
-                   1e-9);
-    }
+    bench_groups(s, p, argc, argv);
     printf("\n");
     fflush(stdout);
 }
@@ -169,34 +225,38 @@ static const dtype types[] = {
     DT_IQ4_XS, DT_TQ1_0, DT_TQ2_0,   DT_MXFP4,  DT_NVFP4, DT_Q1_0,    DT_Q2_0,
 };
 
-static bool wanted(const char *name, int argc, char **argv, int i) {
-    return argc <= i || strcmp(argv[i], name) == 0;
+/* The faster of both reads, with one and with two threads. */
+static void measure_read(bench_state *s, double *read) {
+    double plain[2], ahead[2];
+    memset(s->weights, 1, WEIGHT_BYTES);
+    const int32_t n_task = (int32_t)(WEIGHT_BYTES / READ_TASK_BYTES);
+    for (int i = 0; i < 2; i++) {
+        plain[i] = (double)WEIGHT_BYTES * 1e-9 / best_s(s->threads[i], read_task, s, n_task);
+        ahead[i] = (double)WEIGHT_BYTES * 1e-9 / best_s(s->threads[i], read_ahead_task, s, n_task);
+        read[i] = plain[i] > ahead[i] ? plain[i] : ahead[i];
+    }
+    printf("memory read: plain %.2f GB/s with 1 thread, %.2f with 2; prefetching %.2f and %.2f; "
+           "%d CPUs\n",
+           plain[0], plain[1], ahead[0], ahead[1], cpu_count());
 }
 
 static void bench_all(bench_state *s, int argc, char **argv) {
     double read[2];
-    memset(s->weights, 1, WEIGHT_BYTES);
-    for (int i = 0; i < 2; i++) {
-        read[i] = (double)WEIGHT_BYTES * 1e-9 /
-                  best_s(s->threads[i], read_task, s, (int32_t)(WEIGHT_BYTES / READ_TASK_BYTES));
-    }
-    printf("plain memory read: %.2f GB/s with 1 thread, %.2f GB/s with 2; %d CPUs\n", read[0],
-           read[1], cpu_count());
-    printf("%-22s  %-26s  %s\n", "", "1 token: GB/s, of read", "GOP/s with 1 and 2 threads");
-    printf("%-9s %-7s %-4s  %-12s  %-12s  %14s  %14s  %14s\n", "variant", "type", "act", "1 thread",
-           "2 threads", "4 tokens", "16", "64");
+    measure_read(s, read);
+    printf("%-22s  %-34s  %s\n", "", "1 token: GB/s, of read", "GOP/s with 1 and 2 threads");
+    printf("%-9s %-7s %-4s  %-12s  %-12s  %6s  %12s  %12s  %12s  %12s  %12s\n", "variant", "type",
+           "act", "1 thread", "2 threads", "cached", "2 tokens", "4", "8", "16", "64");
     for (int v = 0; kernels_variant(v); v++) {
         const kernels *k = kernels_variant(v);
-        for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-            bool slow = v == 0 && types[i] > DT_Q2;
-            if ((slow && argc == 0) || !wanted(k->name, argc, argv, 0) ||
-                !wanted(dtype_get(types[i])->name, argc, argv, 1)) {
+        for (size_t i = 0; i < 2 * sizeof types / sizeof *types; i++) {
+            dtype type = types[i / 2];
+            bool q8 = i % 2 == 0, slow = v == 0 && type > DT_Q2;
+            if ((q8 && !k->mm_q8[type]) || (slow && argc == 0) || !wanted(k->name, argc, argv, 0) ||
+                !wanted(dtype_get(type)->name, argc, argv, 1) ||
+                !wanted(q8 ? "q8" : "f32", argc, argv, 2)) {
                 continue;
             }
-            if (k->mm_q8[types[i]]) {
-                bench_type(s, k, types[i], true, read);
-            }
-            bench_type(s, k, types[i], false, read);
+            bench_type(s, k, type, q8, read, argc, argv);
         }
     }
 }
