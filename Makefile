@@ -60,6 +60,7 @@ AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 X86 := $(filter x86_64,$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))))
 file_flags = $(if $(filter -O2,$(OPT)),$(if $(filter src/kernels/%,$(1)),-O3)) \
              $(if $(X86),$(if $(filter %_avx2.c,$(1)),$(AVX2))) \
+             $(if $(X86),$(if $(filter %_avxvnni.c,$(1)),$(AVX2) -mavxvnni)) \
              $(if $(X86),$(if $(filter %_avx512.c,$(1)),$(AVX512))) \
              $(if $(filter src/cli/%,$(1)),$(CLI_CFLAGS)) $(if $(filter tests/%,$(1)),-Itests)
 compile_flags = $(strip $(BASE_CFLAGS) $(call file_flags,$(1)) $(CFLAGS))
@@ -203,7 +204,7 @@ format: ## rewrite the sources in the project's format (clang-format 14)
 
 # The parts that hold for any architecture, compiled for another one. System headers come last, so
 # that the cross compiler's own C library is found first.
-ARM_SRC := $(filter-out %_avx2.c %_avx512.c,$(LIB_SRC))
+ARM_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(LIB_SRC))
 arm-check: ## compile the portable parts for aarch64 (when a cross compiler is there)
 	@if echo '#include <stdlib.h>' | $(CROSS_ARM) -E -x c - >/dev/null 2>&1; then \
 	    for f in $(ARM_SRC); do \

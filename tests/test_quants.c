@@ -347,6 +347,27 @@ TEST(quants_products_of_wide_shapes) {
     }
 }
 
+/* Kernels of rows side by side add in the same order in every instruction set, and their integers
+ * are exact: the variants above portable give the same bits. */
+TEST(quants_products_of_rows_agree) {
+    static const dtype rows[] = {DT_Q8_0, DT_Q4_0,   DT_Q4_K,   DT_Q5_K,
+                                 DT_Q6_K, DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4};
+    for (int i = 0; i < N_TYPE * 4; i++) {
+        bool by_rows = false;
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+            by_rows = by_rows || TYPES[i % N_TYPE].type == rows[k];
+        }
+        int32_t n_row = 1 + (int32_t)(test_rand() % 40), n_tok = 1 + (int32_t)(test_rand() % 18);
+        operands o = make_operands(i % N_TYPE, true, n_row, i % 2 ? 768 : 352, n_tok, 1);
+        size_t n_y = (size_t)n_row * (size_t)n_tok;
+        float *want = poisoned(n_y), *y = poisoned(n_y);
+        for (int v = 1; by_rows && kernels_variant(v); v++) {
+            multiply(kernels_variant(v), &o, v == 1 ? want : y, (size_t)n_row, 0, n_row, 0, n_tok);
+            CHECK(v == 1 || memcmp(y, want, n_y * sizeof *y) == 0);
+        }
+    }
+}
+
 /* Activations of +-127 against blocks of one repeated byte, with the signs of the weights and
  * against them: integers of any size on the way, so that overflow and saturation show. */
 static void check_extreme(const kernels *k, int i, const uint8_t *block, int pattern) {

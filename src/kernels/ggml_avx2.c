@@ -1,5 +1,5 @@
-/* Every kernel of the ggml block types for AVX2, FMA and F16C. Compiled for them; called only where
- * the CPU has them.
+/* Kernels of the ggml block types for AVX2, FMA and F16C, but integer products of the types that
+ * have them in x86_rows.h. Compiled for them; called only where the CPU has them.
  *
  * mm_q8: for each output element, each 32 weights add dot * (scale * d_act) to eight float lanes by
  * one fused multiply-add, and their minimum times the sum of activations by another, in order of
@@ -93,20 +93,7 @@ ALWAYS_INLINE __m256 add_unit(enum ggml_kind kind, const ggml_unit *w, const ggm
     }
     __m256 dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     acc = _mm256_fmadd_ps(dot, _mm256_mul_ps(w->scale, a->d), acc);
-    return ggml_min_form(kind) == MIN_UNIT ? _mm256_fmadd_ps(w->min, a->sum, acc) : acc;
-}
-
-/* d_sum of eight blocks of activations. */
-ALWAYS_INLINE __m256 act_sums(const act_q8 *x) {
-    __m128 pair[4]; /* d and d_sum of blocks 2 i and 2 i + 1 */
-    for (int i = 0; i < 4; i++) {
-        __m128i first = _mm_loadl_epi64((const __m128i *)(const void *)&x[2 * i]);
-        __m128i second = _mm_loadl_epi64((const __m128i *)(const void *)&x[2 * i + 1]);
-        pair[i] = _mm_castsi128_ps(_mm_unpacklo_epi64(first, second));
-    }
-    __m256 low = _mm256_setr_m128(pair[0], pair[2]);
-    __m256 high = _mm256_setr_m128(pair[1], pair[3]);
-    return _mm256_shuffle_ps(low, high, 0xdd);
+    return ggml_has_min(kind) ? _mm256_fmadd_ps(w->min, a->sum, acc) : acc;
 }
 
 /* 32 weights of n_row rows against their activations of n_tok tokens. */
@@ -140,12 +127,6 @@ ALWAYS_INLINE void add_ggml_block(enum ggml_kind kind, size_t n_unit, int n_row,
         add_units(kind, j, n_row, n_tok, w, w_row_bytes, head, x, x_stride, acc);
         if (step == 2) {
             add_units(kind, j + 1, n_row, n_tok, w, w_row_bytes, head, x, x_stride, acc);
-        }
-    }
-    for (int t = 0; t < n_tok && ggml_min_form(kind) == MIN_BLOCK; t++) {
-        __m256 sums = act_sums(x + x_stride * (size_t)t);
-        for (int r = 0; r < n_row; r++) {
-            acc[r][t] = _mm256_fmadd_ps(_mm256_loadu_ps(head[r].min), sums, acc[r][t]);
         }
     }
 }
@@ -233,7 +214,7 @@ static void mm_ggml(const ggml_tiles *tiles, float *y, size_t y_stride, const ui
         ggml_tile(GK_##type, (elems) / 32, sizeof(block_##type), n_row, n_tok, y, y_stride, w,     \
                   w_row_bytes, n_col, x, x_stride);                                                \
     }
-#define GGML_KERNELS(type, slot, elems)                                                            \
+#define GGML_FLOAT_KERNELS(type, slot, elems)                                                      \
     static void dequant_##type(const void *w, int32_t n_col, float *out) {                         \
         dequant_ggml(GK_##type, (elems) / 32, sizeof(block_##type), w, n_col, out);                \
     }                                                                                              \
@@ -242,7 +223,8 @@ static void mm_ggml(const ggml_tiles *tiles, float *y, size_t y_stride, const ui
                               int32_t n_tok) {                                                     \
         mm_dequant_avx2(dequant_##type, MM_CHUNK / (elems) * sizeof(block_##type), y, y_stride, w, \
                         w_row_bytes, n_row, n_col, x, x_stride, n_tok);                            \
-    }                                                                                              \
+    }
+#define GGML_INT8_KERNELS(type, slot, elems)                                                       \
     GGML_TILE(type##_1x8, type, elems, 1, GGML_TOKENS)                                             \
     GGML_TILE(type##_2x4, type, elems, 2, 4)                                                       \
     GGML_TILE(type##_1x4, type, elems, 1, 4)                                                       \
@@ -258,15 +240,17 @@ static void mm_ggml(const ggml_tiles *tiles, float *y, size_t y_stride, const ui
         };                                                                                         \
         mm_ggml(tiles, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n_tok);             \
     }
-GGML_TYPES(GGML_KERNELS)
+GGML_TYPES(GGML_FLOAT_KERNELS)
+GGML_OTHER_TYPES(GGML_INT8_KERNELS)
 
-#define GGML_FILL(type, slot, elems)                                                               \
+#define GGML_FILL_FLOAT(type, slot, elems)                                                         \
     k->dequant_row[slot] = dequant_##type;                                                         \
-    k->mm_f32[slot] = mm_f32_##type;                                                               \
-    k->mm_q8[slot] = mm_q8_##type;
+    k->mm_f32[slot] = mm_f32_##type;
+#define GGML_FILL_INT8(type, slot, elems) k->mm_q8[slot] = mm_q8_##type;
 
 void kernels_fill_ggml_avx2(kernels *k) {
-    GGML_TYPES(GGML_FILL)
+    GGML_TYPES(GGML_FILL_FLOAT)
+    GGML_OTHER_TYPES(GGML_FILL_INT8)
     kernels_share_q8_0(k);
 }
 

@@ -6,8 +6,8 @@
 
 #include "kernels/kernels_impl.h"
 
-/* Each after its instruction set's kernels_fill_*, whose Q8 kernels it gives to Q8_0 too. AVX-512
- * has but the common types, from x86_rows.h, and takes AVX2's for the others. */
+/* Each after its instruction set's kernels_fill_*, whose Q8 kernels it gives to Q8_0 too. AVX2's
+ * leaves the integer products of GGML_ROWS_TYPES alone, AVX-512 takes AVX2's for all but these. */
 void kernels_fill_ggml_portable(kernels *k);
 #if defined(__x86_64__)
 void kernels_fill_ggml_avx2(kernels *k);
@@ -31,17 +31,22 @@ static inline void kernels_share_q8_0(kernels *k) {
     k->dequant_row[DT_Q8_0] = k->dequant_row[DT_Q8];
 }
 
-/* X(type, slot, weights of a block) for each ggml type with kernels of its own. */
-#define GGML_TYPES(X)                                                                              \
+/* X(type, slot, weights of a block) for each ggml type with kernels of its own: those whose integer
+ * products have kernels of rows side by side on x86, and the others. */
+#define GGML_ROWS_TYPES(X)                                                                         \
     X(q4_0, DT_Q4_0, 32)                                                                           \
+    X(q4_k, DT_Q4_K, 256)                                                                          \
+    X(q5_k, DT_Q5_K, 256)                                                                          \
+    X(q6_k, DT_Q6_K, 256)                                                                          \
+    X(iq4_nl, DT_IQ4_NL, 32)                                                                       \
+    X(iq4_xs, DT_IQ4_XS, 256)                                                                      \
+    X(mxfp4, DT_MXFP4, 32)
+#define GGML_OTHER_TYPES(X)                                                                        \
     X(q4_1, DT_Q4_1, 32)                                                                           \
     X(q5_0, DT_Q5_0, 32)                                                                           \
     X(q5_1, DT_Q5_1, 32)                                                                           \
     X(q2_k, DT_Q2_K, 256)                                                                          \
     X(q3_k, DT_Q3_K, 256)                                                                          \
-    X(q4_k, DT_Q4_K, 256)                                                                          \
-    X(q5_k, DT_Q5_K, 256)                                                                          \
-    X(q6_k, DT_Q6_K, 256)                                                                          \
     X(iq1_s, DT_IQ1_S, 256)                                                                        \
     X(iq1_m, DT_IQ1_M, 256)                                                                        \
     X(iq2_xxs, DT_IQ2_XXS, 256)                                                                    \
@@ -49,13 +54,11 @@ static inline void kernels_share_q8_0(kernels *k) {
     X(iq2_s, DT_IQ2_S, 256)                                                                        \
     X(iq3_xxs, DT_IQ3_XXS, 256)                                                                    \
     X(iq3_s, DT_IQ3_S, 256)                                                                        \
-    X(iq4_nl, DT_IQ4_NL, 32)                                                                       \
-    X(iq4_xs, DT_IQ4_XS, 256)                                                                      \
     X(tq1_0, DT_TQ1_0, 256)                                                                        \
     X(tq2_0, DT_TQ2_0, 256)                                                                        \
-    X(mxfp4, DT_MXFP4, 32)                                                                         \
     X(nvfp4, DT_NVFP4, 64)                                                                         \
     X(q1_0, DT_Q1_0, 128)                                                                          \
     X(q2_0, DT_Q2_0, 64)
+#define GGML_TYPES(X) GGML_ROWS_TYPES(X) GGML_OTHER_TYPES(X)
 
 #endif

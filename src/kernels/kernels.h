@@ -60,7 +60,7 @@ typedef void kv_dot_fn(const float *q, int32_t n_q, const kv_rows *k, float scal
 typedef void kv_mix_fn(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc);
 
 typedef struct kernels {
-    const char *name; /* "portable", "avx2", "avx512" */
+    const char *name; /* "portable", "avx2", "avxvnni", "avx512" */
 
     matmul_fn *mm_f32[DT_COUNT]; /* for every dtype with is_weight */
     matmul_fn *mm_q8[DT_COUNT];  /* for the block types among them; NULL otherwise */

@@ -9,7 +9,12 @@ void kernels_fill_portable(kernels *k);
 #if defined(__x86_64__)
 void kernels_fill_avx2(kernels *k);   /* every slot; needs CPU_AVX2 */
 void kernels_fill_avx512(kernels *k); /* over avx2's; needs CPU_AVX512 and CPU_AVX512_VNNI */
-/* Its integer products, called by kernels_fill_avx512. */
+/* Over avx2's, its integer products with vpdpbusd; needs CPU_AVX2 and CPU_AVX_VNNI. */
+void kernels_fill_avxvnni(kernels *k);
+/* Integer products of rows side by side, called by the functions above. */
+void kernels_fill_rows_avx2(kernels *k);
+void kernels_fill_rows_k_avx2(kernels *k);
+void kernels_fill_rows_k_avxvnni(kernels *k);
 void kernels_fill_rows_avx512(kernels *k);
 void kernels_fill_rows_k_avx512(kernels *k);
 #endif

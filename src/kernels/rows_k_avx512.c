@@ -2,6 +2,8 @@
  * Compiled for AVX-512 F, BW, VL, DQ and VNNI; called only where the CPU has them. */
 #if defined(__x86_64__)
 
+#include "kernels/x86_rows_512.h"
+
 #include "kernels/x86_rows.h"
 
 ROWS_KERNEL(q4_k)

@@ -6,7 +6,7 @@
 #include "base/cpu.h"
 #include "kernels/ggml_impl.h"
 
-enum { MAX_VARIANTS = 3 };
+enum { MAX_VARIANTS = 4 };
 
 static kernels variant[MAX_VARIANTS];
 static int n_variant;
@@ -21,6 +21,11 @@ static void build(void) {
         variant[n_variant] = variant[n_variant - 1];
         kernels_fill_avx2(&variant[n_variant]);
         kernels_fill_ggml_avx2(&variant[n_variant++]);
+        if (cpu_features() & CPU_AVX_VNNI) {
+            variant[n_variant] = variant[n_variant - 1];
+            kernels_fill_avxvnni(&variant[n_variant]);
+            kernels_share_q8_0(&variant[n_variant++]);
+        }
         if ((cpu_features() & need) == need) {
             variant[n_variant] = variant[n_variant - 1];
             kernels_fill_avx512(&variant[n_variant]);
@@ -46,9 +51,11 @@ int kernels_select(const kernels **out, const char *isa, smoe_error *err) {
     if (*out || !isa) {
         return SMOE_OK;
     }
-    bool known = strcmp(isa, "avx2") == 0 || strcmp(isa, "avx512") == 0;
-    return err_set(err, known ? SMOE_ERR_UNSUPPORTED : SMOE_ERR_ARGUMENT,
-                   known ? "this CPU does not run the %s kernels (the best it runs are %s)"
-                         : "no kernels named %s (auto, portable, avx2, avx512; the best here: %s)",
-                   isa, kernels_variant(n_variant - 1)->name);
+    bool known =
+        strcmp(isa, "avx2") == 0 || strcmp(isa, "avxvnni") == 0 || strcmp(isa, "avx512") == 0;
+    return err_set(
+        err, known ? SMOE_ERR_UNSUPPORTED : SMOE_ERR_ARGUMENT,
+        known ? "this CPU does not run the %s kernels (the best it runs are %s)"
+              : "no kernels named %s (auto, portable, avx2, avxvnni, avx512; best here: %s)",
+        isa, kernels_variant(n_variant - 1)->name);
 }

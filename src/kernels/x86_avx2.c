@@ -1,4 +1,4 @@
-/* Every kernel for AVX2, FMA and F16C. Compiled for them; called only where the CPU has them. */
+/* Kernels for AVX2, FMA and F16C, all but integer products and what is ggml's. Compiled for them; called only where the CPU has them. */
 #if defined(__x86_64__)
 
 #include <math.h>
@@ -63,39 +63,6 @@ void mm_dequant_avx2(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y
     const float_reader reader = {dequant, chunk_bytes, chunk_rows_f32, chunk_row_f32};
     mm_float(&reader, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n_tok);
 }
-
-/* ---- int8 template. vpmaddubsw adds two products of unsigned and signed bytes in 16 bits. For Q8
- * they are |w| and a with w's sign: 128 * 127 * 2 fits. The codebooks of Q4 and Q2 lie within -64
- * to 63, so their weights are read with 64 added and 64 times the activations is taken off again.
- */
-
-enum { INT8_PREFILL_ROWS = 1 };
-
-ALWAYS_INLINE __m256i bias_of(__m256i w, enum int8_kind kind) {
-    return kind == KIND_Q8 ? w : _mm256_add_epi8(w, _mm256_set1_epi8(64));
-}
-
-ALWAYS_INLINE __m256i fix_of(__m256i a, enum int8_kind kind) {
-    return kind == KIND_Q8 ? a : _mm256_maddubs_epi16(_mm256_set1_epi8(64), a);
-}
-
-/* The run scales as integers: eight 16-bit lanes of the half's first run, eight of its second. */
-ALWAYS_INLINE void set_scales(weights_32 *out, __m256 d, const q2_meta *m, int half) {
-    const int zero_above = 0x8000;
-    __m128i first = _mm_set1_epi16((int16_t)(zero_above | (8 * half)));
-    __m128i second = _mm_set1_epi16((int16_t)(zero_above | (8 * half + 4)));
-    out->run = _mm256_shuffle_epi8(m->scale, _mm256_setr_m128i(first, second));
-    out->scale = d;
-}
-
-ALWAYS_INLINE __m256i dot_of(const weights_32 *w, __m256i a, __m256i fix, enum int8_kind kind) {
-    __m256i pairs = kind == KIND_Q8
-                        ? _mm256_maddubs_epi16(_mm256_abs_epi8(w->w), _mm256_sign_epi8(a, w->w))
-                        : _mm256_sub_epi16(_mm256_maddubs_epi16(w->w, a), fix);
-    return _mm256_madd_epi16(pairs, kind == KIND_Q2 ? w->run : _mm256_set1_epi16(1));
-}
-
-#include "kernels/x86_int8.h"
 
 /* ---- quantising activations */
 
@@ -286,9 +253,8 @@ static void kv_store_f16(const float *x, int32_t n, void *out) {
 void kernels_fill_avx2(kernels *k) {
     k->name = "avx2";
     fill_float_slots(k);
-    k->mm_q8[DT_Q8] = mm_q8_q8;
-    k->mm_q8[DT_Q4] = mm_q8_q4;
-    k->mm_q8[DT_Q2] = mm_q8_q2;
+    kernels_fill_rows_avx2(k);
+    kernels_fill_rows_k_avx2(k);
     k->quantize_act = quantize_act;
     k->dequant_row[DT_F16] = dequant_f16;
     k->dequant_row[DT_BF16] = dequant_bf16;

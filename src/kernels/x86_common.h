@@ -11,15 +11,6 @@
 
 /* ---- block types: 32 weights as bytes in order */
 
-enum int8_kind { KIND_Q8, KIND_Q4, KIND_Q2 };
-
-/* 32 weights ready for int8 dot products. */
-typedef struct weights_32 {
-    __m256i w;
-    __m256i run;  /* Q2 on AVX2: the run scales */
-    __m256 scale; /* what the integer sums are multiplied by */
-} weights_32;
-
 ALWAYS_INLINE __m256i q4_index(const block_q4 *b) {
     __m256i both = _mm256_broadcastsi128_si256(load_128(b->q));
     __m256i moved = _mm256_srlv_epi32(both, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));

@@ -71,21 +71,9 @@ ALWAYS_INLINE bool ggml_signed(enum ggml_kind kind) {
     }
 }
 
-/* Minima in a unit's lanes, or eight of a block in one vector. */
-enum ggml_min { MIN_NONE, MIN_UNIT, MIN_BLOCK };
-
-ALWAYS_INLINE enum ggml_min ggml_min_form(enum ggml_kind kind) {
-    switch (kind) {
-    case GK_q4_1:
-    case GK_q5_1:
-    case GK_q2_k:
-        return MIN_UNIT;
-    case GK_q4_k:
-    case GK_q5_k:
-        return MIN_BLOCK;
-    default:
-        return MIN_NONE;
-    }
+/* Of the types with integer products in ggml_avx2.c. */
+ALWAYS_INLINE bool ggml_has_min(enum ggml_kind kind) {
+    return kind == GK_q4_1 || kind == GK_q5_1 || kind == GK_q2_k;
 }
 
 /* ---- scales */

@@ -1,0 +1,25 @@
+/* Eight rows side by side, x86_rows.h, of the types with blocks of 32 or 64 weights.
+ * Compiled for AVX2, FMA and F16C; called only where the CPU has them. */
+#if defined(__x86_64__)
+
+#include "kernels/x86_rows_256.h"
+
+#include "kernels/x86_rows.h"
+
+ROWS_KERNEL(q8)
+ROWS_KERNEL(q4)
+ROWS_KERNEL(q2)
+ROWS_KERNEL(q4_0)
+ROWS_KERNEL(iq4_nl)
+ROWS_KERNEL(mxfp4)
+
+void kernels_fill_rows_avx2(kernels *k) {
+    k->mm_q8[DT_Q8] = mm_q8_q8;
+    k->mm_q8[DT_Q4] = mm_q8_q4;
+    k->mm_q8[DT_Q2] = mm_q8_q2;
+    k->mm_q8[DT_Q4_0] = mm_q8_q4_0;
+    k->mm_q8[DT_IQ4_NL] = mm_q8_iq4_nl;
+    k->mm_q8[DT_MXFP4] = mm_q8_mxfp4;
+}
+
+#endif
