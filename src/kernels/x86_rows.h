@@ -3,10 +3,10 @@
  * x86_rows_512.h or x86_rows_256.h first; ROWS_KERNEL(type) then defines a type's kernel. Types are
  * spread over several files since each takes its time to compile.
  *
- * 256 columns of the rows are unpacked once into a tile that stays in L1, then multiplied with every
- * token. The codes of a lane are multiplied by activations that are broadcast to all lanes, so
- * nothing is ever summed across lanes: an output element is
- *     for each 32 columns in order: acc = fma(dot, scale * d, acc), then acc = fma(min, d_sum, acc)
+ * 32 or 64 columns of the rows are unpacked into registers, then multiplied with every token. The
+ * codes of a lane are multiplied by activations that are broadcast to all lanes, so nothing is ever
+ * summed across lanes: an output element is
+ *     for each 32 columns, in the order in which they are unpacked: acc = fma(dot, scale * d, acc), then acc = fma(min, d_sum, acc)
  * or with a scale for each 16
  *     acc = fma(fma(dot1, scale1, dot0 * scale0), d, acc)
  * whatever the token's and the row's company, and since dots are exact, in every instruction set.
@@ -19,12 +19,12 @@
 #include "kernels/kernels_impl.h"
 #include "kernels/x86_rows_unpack.h"
 
-/* Tokens for which a tile is unpacked once: their activations of 2,048 columns, 200 KiB, and sums
+/* Tokens for which weights are unpacked once: their activations of 2,048 columns, 200 KiB, and sums
  * stay in L2. */
 enum { CHUNK_TOKENS = 64 };
 
 /* What the integer sums of a unit add to acc. */
-ALWAYS_INLINE fvec add_dots(enum rows_kind kind, const ivec *dot, const rows_tile *w, size_t u,
+ALWAYS_INLINE fvec add_dots(enum rows_kind kind, const ivec *dot, const rows_scales *w, size_t u,
                             const act_q8 *x, fvec acc) {
     const fvec d = fv_set1(x->d);
     if (rows_runs_of_16(kind)) {
@@ -56,118 +56,214 @@ ALWAYS_INLINE void start_dots(enum rows_kind kind, bool single, const act_q8 *x,
     }
 }
 
-/* One unit of rows against 32 activations: in two chains, which wait less. */
-ALWAYS_INLINE fvec add_unit(enum rows_kind kind, bool single, const ivec code[UNIT_DWORDS],
-                            const rows_tile *w, size_t u, const act_q8 *x, fvec acc) {
-    ivec dot[2];
-    start_dots(kind, single, x, dot);
-    dot[0] = iv_dot_16(rows_max(kind), dot[0], code, x->q);
-    dot[1] = iv_dot_16(rows_max(kind), dot[1], code + 4, x->q + 16);
+ALWAYS_INLINE fvec finish_unit(enum rows_kind kind, ivec dot[2], const rows_scales *w, size_t u,
+                               const act_q8 *x, fvec acc) {
     if (!rows_runs_of_16(kind)) {
         dot[0] = iv_add(dot[0], dot[1]);
     }
     return add_dots(kind, dot, w, u, x, acc);
 }
 
-/* A tile against n_tok tokens, a constant where this is inlined, whose sums are at acc. */
-ALWAYS_INLINE void add_tile(enum rows_kind kind, int n_tok, const rows_tile *w, size_t n_unit,
-                            const act_q8 *x, size_t x_stride, fvec *acc) {
-    fvec sum[TILE_TOKENS];
-    for (int t = 0; t < n_tok; t++) {
-        sum[t] = acc[t];
+/* One unit of rows against 32 activations: in two chains, which wait less. */
+ALWAYS_INLINE fvec add_unit(enum rows_kind kind, bool single, const ivec code[UNIT_DWORDS],
+                            const rows_scales *w, size_t u, const act_q8 *x, fvec acc) {
+    ivec dot[2];
+    start_dots(kind, single, x, dot);
+    dot[0] = iv_dot_16(rows_max(kind), dot[0], code, x->q);
+    dot[1] = iv_dot_16(rows_max(kind), dot[1], code + 4, x->q + 16);
+    return finish_unit(kind, dot, w, u, x, acc);
+}
+
+/* What a tile of the rows is multiplied with, and where its sums are. single: n_tok is 1, known
+ * where this is inlined. */
+typedef struct rows_tokens {
+    bool single;
+    int32_t n_tok;
+    const act_q8 *x; /* at the tile's first column */
+    size_t x_stride;
+    fvec *acc; /* [n_tok] */
+} rows_tokens;
+
+ALWAYS_INLINE rows_pair start_pair(enum rows_kind kind, const rows_tokens *to, size_t first,
+                                   size_t second) {
+    rows_pair p = {.unit = {first, second}, .single = to->single, .x = to->x};
+    if (to->single) {
+        start_dots(kind, true, to->x + first, p.dot[0]);
+        start_dots(kind, true, to->x + second, p.dot[1]);
     }
-    for (size_t u = 0; u < n_unit; u++) {
+    return p;
+}
+
+/* A pair that was unpacked, against every token. */
+ALWAYS_INLINE void add_pair(enum rows_kind kind, rows_pair *p, const rows_scales *w,
+                            const rows_tokens *to) {
+    if (to->single) {
+        size_t a = p->unit[0], b = p->unit[1];
+        fvec sum = finish_unit(kind, p->dot[0], w, a, to->x + a, to->acc[0]);
+        to->acc[0] = finish_unit(kind, p->dot[1], w, b, to->x + b, sum);
+        return;
+    }
+    const act_q8 *x = to->x;
+    for (int32_t t = 0; t < to->n_tok; t++, x += to->x_stride) {
+        size_t a = p->unit[0], b = p->unit[1];
+        fvec sum = add_unit(kind, false, p->code[0], w, a, x + a, to->acc[t]);
+        to->acc[t] = add_unit(kind, false, p->code[1], w, b, x + b, sum);
+    }
+}
+
+ALWAYS_INLINE void tile_q2(rows_at *at, size_t n_unit, const rows_tokens *to) {
+    rows_scales w;
+    for (size_t i = 0; 2 * i < n_unit; i++) {
+        rows_pair p = start_pair(ROWS_q2, to, 2 * i, 2 * i + 1);
+        q2_block b = read_q2(at, i);
+        q2_run(&b, 0, &w.scale[4 * i], &p);
+        q2_run(&b, 1, &w.scale[4 * i + 1], &p);
+        q2_run(&b, 2, &w.scale[4 * i + 2], &p);
+        q2_run(&b, 3, &w.scale[4 * i + 3], &p);
+        add_pair(ROWS_q2, &p, &w, to);
+    }
+}
+
+ALWAYS_INLINE void tile_q4_k(rows_at *at, const rows_tokens *to) {
+    rows_scales w;
+    q4_k_scales(at, &w);
+    for (size_t j = 0; j < TILE_UNITS; j += 2) {
+        rows_pair p = start_pair(ROWS_q4_k, to, j, j + 1);
+        q4_k_half(at, j, 0, &p);
+        q4_k_half(at, j, 1, &p);
+        add_pair(ROWS_q4_k, &p, &w, to);
+    }
+}
+
+/* Steps are written out where shifts by constants save work. */
+ALWAYS_INLINE void pair_q5_k(rows_at *at, unsigned j, ivec high[2][4], const rows_scales *w,
+                             const rows_tokens *to) {
+    rows_pair p = start_pair(ROWS_q5_k, to, j, j + 1);
+    q5_k_half(at, j, 0, high[0], &p);
+    q5_k_half(at, j, 1, high[1], &p);
+    add_pair(ROWS_q5_k, &p, w, to);
+}
+
+ALWAYS_INLINE void tile_q5_k(rows_at *at, const rows_tokens *to) {
+    rows_scales w;
+    ivec high[2][4];
+    q4_k_scales(at, &w); /* the blocks begin alike */
+    rows_dwords(at, offsetof(block_q5_k, qh), high[0]);
+    rows_dwords(at, offsetof(block_q5_k, qh) + 16, high[1]);
+    pair_q5_k(at, 0, high, &w, to);
+    pair_q5_k(at, 2, high, &w, to);
+    pair_q5_k(at, 4, high, &w, to);
+    pair_q5_k(at, 6, high, &w, to);
+}
+
+ALWAYS_INLINE void pair_q6_k(rows_at *at, size_t n, size_t j, ivec high[2][4], const rows_scales *w,
+                             const rows_tokens *to) {
+    rows_pair p = start_pair(ROWS_q6_k, to, 4 * n + j, 4 * n + 2 + j);
+    q6_k_half(at, n, j, 0, high[0], &p);
+    q6_k_half(at, n, j, 1, high[1], &p);
+    add_pair(ROWS_q6_k, &p, w, to);
+}
+
+ALWAYS_INLINE void tile_q6_k(rows_at *at, const rows_tokens *to) {
+    rows_scales w;
+    q6_k_scales(at, &w);
+    for (size_t n = 0; n < 2; n++) {
+        ivec high[2][4];
+        rows_dwords(at, offsetof(block_q6_k, qh) + 32 * n, high[0]);
+        rows_dwords(at, offsetof(block_q6_k, qh) + 32 * n + 16, high[1]);
+        pair_q6_k(at, n, 0, high, &w, to);
+        pair_q6_k(at, n, 1, high, &w, to);
+    }
+}
+
+/* Kinds whose units are unpacked alone. */
+ALWAYS_INLINE void tile_of_units(enum rows_kind kind, rows_at *at, size_t n_unit,
+                                 const rows_tokens *to) {
+    rows_scales w;
+    if (kind == ROWS_iq4_xs) {
+        iq4_xs_scales(at, &w);
+    }
+    size_t u = 0;
+    for (; u + 2 <= n_unit && !to->single; u += 2) {
+        rows_pair p = start_pair(kind, to, u, u + 1);
+        unpack_unit(kind, at, u, false, &w.scale[u], p.code[0]);
+        unpack_unit(kind, at, u + 1, false, &w.scale[u + 1], p.code[1]);
+        add_pair(kind, &p, &w, to);
+    }
+    for (; u < n_unit; u++) {
         ivec code[UNIT_DWORDS];
-        for (int k = 0; k < UNIT_DWORDS; k++) {
-            code[k] = w->code[u][k];
+        unpack_unit(kind, at, u, to->single, &w.scale[u], code);
+        const act_q8 *x = to->x + u;
+        for (int32_t t = 0; t < to->n_tok; t++, x += to->x_stride) {
+            to->acc[t] = add_unit(kind, to->single, code, &w, u, x, to->acc[t]);
         }
-        for (int t = 0; t < n_tok; t++) {
-            sum[t] = add_unit(kind, false, code, w, u, x + x_stride * (size_t)t + u, sum[t]);
-        }
-    }
-    for (int t = 0; t < n_tok; t++) {
-        acc[t] = sum[t];
     }
 }
 
-/* One token: the codes never leave the registers. */
-ALWAYS_INLINE fvec add_single(enum rows_kind kind, rows_at *at, size_t n_unit, const act_q8 *x,
-                              rows_tile *tile, fvec acc) {
-    rows_sink to = {.tile = tile, .single = true, .x = x};
-    if (!rows_units_share(kind)) {
-        unpack_shared(kind, at, n_unit, &to);
-        for (size_t u = 0; u < n_unit; u++) {
-            ivec code[UNIT_DWORDS];
-            unpack_unit(kind, at, u, true, &tile->scale[u], code);
-            acc = add_unit(kind, true, code, tile, u, x + u, acc);
-        }
-        return acc;
-    }
-    const int per_unit = rows_runs_of_16(kind) ? 2 : 1;
-    for (int u = 0; u < TILE_UNITS; u++) {
-        ivec start[2];
-        start_dots(kind, true, x + u, start);
-        to.dot[per_unit * u] = per_unit == 2 ? start[0] : iv_add(start[0], start[1]);
-        to.dot[per_unit * u + per_unit - 1] = per_unit == 2 ? start[1] : to.dot[per_unit * u];
-    }
-    unpack_shared(kind, at, n_unit, &to);
-    for (int u = 0; u < TILE_UNITS; u++) {
-        acc = add_dots(kind, to.dot + per_unit * u, tile, (size_t)u, x + u, acc);
-    }
-    return acc;
-}
-
-ALWAYS_INLINE void unpack_tile(enum rows_kind kind, rows_at *at, size_t n_unit, rows_tile *tile) {
-    rows_sink to = {.tile = tile};
-    unpack_shared(kind, at, n_unit, &to);
-    for (size_t u = 0; !rows_units_share(kind) && u < n_unit; u++) {
-        unpack_unit(kind, at, u, false, &tile->scale[u], tile->code[u]);
+ALWAYS_INLINE void multiply_tile(enum rows_kind kind, rows_at *at, size_t n_unit,
+                                 const rows_tokens *to) {
+    switch (kind) {
+    case ROWS_q2:
+        tile_q2(at, n_unit, to);
+        break;
+    case ROWS_q4_k:
+        tile_q4_k(at, to);
+        break;
+    case ROWS_q5_k:
+        tile_q5_k(at, to);
+        break;
+    case ROWS_q6_k:
+        tile_q6_k(at, to);
+        break;
+    default:
+        tile_of_units(kind, at, n_unit, to);
+        break;
     }
 }
 
-ALWAYS_INLINE void add_tokens(enum rows_kind kind, const rows_tile *w, size_t n_unit,
-                              const act_q8 *x, size_t x_stride, int32_t n_tok, fvec *acc) {
-    for (; n_tok >= TILE_TOKENS; n_tok -= TILE_TOKENS, acc += TILE_TOKENS) {
-        add_tile(kind, TILE_TOKENS, w, n_unit, x, x_stride, acc);
-        x += x_stride * TILE_TOKENS;
+/* Whether all units of a tile are multiplied, zeros where activations end before it. */
+ALWAYS_INLINE bool rows_whole_tiles(enum rows_kind kind) {
+    return kind == ROWS_q4_k || kind == ROWS_q5_k || kind == ROWS_q6_k;
+}
+
+/* The last n_unit units of activations with zeros behind. */
+static void pad_tokens(rows_tokens *to, size_t n_unit, act_q8 *out) {
+    memset(out, 0, (size_t)to->n_tok * TILE_UNITS * sizeof *out);
+    for (size_t t = 0; t < (size_t)to->n_tok; t++) {
+        memcpy(out + TILE_UNITS * t, to->x + to->x_stride * t, n_unit * sizeof *out);
     }
-    for (int n = TILE_TOKENS / 2; n > 0; n /= 2) {
-        if (n_tok & n) {
-            add_tile(kind, n, w, n_unit, x, x_stride, acc);
-            x += x_stride * (size_t)n;
-            acc += n;
-        }
-    }
+    to->x = out;
+    to->x_stride = TILE_UNITS;
 }
 
 /* ROW_LANES rows, of which the first n_row are stored, against up to CHUNK_TOKENS tokens. ahead:
  * where what is multiplied next begins, which is only prefetched. */
-ALWAYS_INLINE void rows_side_by_side(enum rows_kind kind, float *y, size_t y_stride, rows_at at,
-                                     const uint8_t *ahead, int32_t n_row, int32_t n_col,
+ALWAYS_INLINE void rows_side_by_side(enum rows_kind kind, bool single, float *y, size_t y_stride,
+                                     rows_at at, const uint8_t *ahead, int32_t n_row, int32_t n_col,
                                      const act_q8 *x, size_t x_stride, int32_t n_tok) {
     const size_t tile_bytes = TILE_COLS / (size_t)rows_elems(kind) * rows_block_bytes(kind);
     fvec acc[CHUNK_TOKENS];
-    rows_tile tile;
-    for (int32_t t = 0; t < n_tok; t++) {
+    act_q8 last[CHUNK_TOKENS * TILE_UNITS];
+    rows_tokens to = {single, single ? 1 : n_tok, x, x_stride, acc};
+    for (int32_t t = 0; t < to.n_tok; t++) {
         acc[t] = fv_zero();
     }
     size_t n_unit = ((size_t)n_col + 31) / 32;
-    for (; n_unit > 0; x += TILE_UNITS) {
-        size_t n = n_unit < TILE_UNITS ? n_unit : TILE_UNITS;
+    for (size_t n = TILE_UNITS; n_unit > 0; n_unit -= n, to.x += n) {
         at.ahead = ahead;
         ahead += ROW_LANES * tile_bytes;
-        if (n_tok == 1 && (n == TILE_UNITS || !rows_units_share(kind)) && kind != ROWS_q2) {
-            acc[0] = add_single(kind, &at, n, x, &tile, acc[0]);
-        } else {
-            unpack_tile(kind, &at, n, &tile);
-            add_tokens(kind, &tile, n, x, x_stride, n_tok, acc);
+        if (n_unit < TILE_UNITS) {
+            n = n_unit;
+            if (rows_whole_tiles(kind)) {
+                pad_tokens(&to, n, last);
+            }
         }
+        multiply_tile(kind, &at, n, &to);
         for (int i = 0; i < ROW_GROUPS; i++) {
             at.group[i] += tile_bytes;
         }
-        n_unit -= n;
     }
-    for (int32_t t = 0; t < n_tok; t++) {
+    for (int32_t t = 0; t < to.n_tok; t++) {
         fv_store_rows(y + y_stride * (size_t)t, acc[t], n_row);
     }
 }
@@ -207,10 +303,17 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
 }
 
 #define ROWS_KERNEL(type)                                                                          \
-    static __attribute__((noinline)) void rows_side_by_side_##type(                                \
+    static __attribute__((noinline)) void rows_##type##_token(                                     \
         float *y, size_t y_stride, const rows_at *at, const uint8_t *ahead, int32_t n_row,         \
         int32_t n_col, const act_q8 *x, size_t x_stride, int32_t n_tok) {                          \
-        rows_side_by_side(ROWS_##type, y, y_stride, *at, ahead, n_row, n_col, x, x_stride, n_tok); \
+        rows_side_by_side(ROWS_##type, true, y, y_stride, *at, ahead, n_row, n_col, x, x_stride,   \
+                          n_tok);                                                                  \
+    }                                                                                              \
+    static __attribute__((noinline)) void rows_##type(                                             \
+        float *y, size_t y_stride, const rows_at *at, const uint8_t *ahead, int32_t n_row,         \
+        int32_t n_col, const act_q8 *x, size_t x_stride, int32_t n_tok) {                          \
+        rows_side_by_side(ROWS_##type, false, y, y_stride, *at, ahead, n_row, n_col, x, x_stride,  \
+                          n_tok);                                                                  \
     }                                                                                              \
     static void mm_q8_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,         \
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
@@ -218,8 +321,9 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
         const act_q8 *act = x;                                                                     \
         for (int32_t t = 0; t < n_tok; t += CHUNK_TOKENS) {                                        \
             int32_t n = n_tok - t < CHUNK_TOKENS ? n_tok - t : CHUNK_TOKENS;                       \
-            mm_rows(rows_side_by_side_##type, y + y_stride * (size_t)t, y_stride, w, w_row_bytes,  \
-                    n_row, n_col, act + x_stride * (size_t)t, x_stride, n);                        \
+            mm_rows(n == 1 ? rows_##type##_token : rows_##type, y + y_stride * (size_t)t,          \
+                    y_stride, w, w_row_bytes, n_row, n_col, act + x_stride * (size_t)t, x_stride,  \
+                    n);                                                                            \
         }                                                                                          \
     }
 

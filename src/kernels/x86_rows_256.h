@@ -9,8 +9,7 @@
 typedef __m256i ivec;
 typedef __m256 fvec;
 
-/* Rows side by side, and tokens multiplied with a unit before the next one's. */
-enum { ROW_LANES = 8, TILE_TOKENS = 4 };
+enum { ROW_LANES = 8 }; /* rows side by side */
 
 /* ---- integers */
 
@@ -33,6 +32,11 @@ ALWAYS_INLINE ivec iv_or(ivec a, ivec b) {
 /* b where mask has bits, else a. */
 ALWAYS_INLINE ivec iv_select(ivec mask, ivec b, ivec a) {
     return _mm256_or_si256(_mm256_and_si256(mask, b), _mm256_andnot_si256(mask, a));
+}
+
+/* v's bits in mask, and base's. */
+ALWAYS_INLINE ivec iv_and_or(ivec v, ivec mask, ivec base) {
+    return _mm256_or_si256(_mm256_and_si256(v, mask), base);
 }
 
 ALWAYS_INLINE ivec iv_add(ivec a, ivec b) {

@@ -9,8 +9,7 @@
 typedef __m512i ivec;
 typedef __m512 fvec;
 
-/* Rows side by side, and tokens whose sums fit beside a unit's codes in 32 registers. */
-enum { ROW_LANES = 16, TILE_TOKENS = 8 };
+enum { ROW_LANES = 16 }; /* rows side by side */
 
 /* ---- integers */
 
@@ -33,6 +32,11 @@ ALWAYS_INLINE ivec iv_or(ivec a, ivec b) {
 /* b where mask has bits, else a. */
 ALWAYS_INLINE ivec iv_select(ivec mask, ivec b, ivec a) {
     return _mm512_ternarylogic_epi32(mask, b, a, 0xca);
+}
+
+/* v's bits in mask, and base's. */
+ALWAYS_INLINE ivec iv_and_or(ivec v, ivec mask, ivec base) {
+    return _mm512_ternarylogic_epi32(v, mask, base, 0xea);
 }
 
 ALWAYS_INLINE ivec iv_add(ivec a, ivec b) {

@@ -30,22 +30,22 @@ enum rows_kind {
 /* Columns of one tile: eight units of 32, one block of the types with blocks of 256. */
 enum { TILE_COLS = 256, TILE_UNITS = 8, UNIT_DWORDS = 8, ROW_GROUPS = ROW_LANES / 4 };
 
-/* Weights of ROW_LANES rows: scale * (code - bias) + min. code[u][k] holds columns 4 k .. 4 k + 3 of
- * unit u. Scales and minima are for units, or for half units in types with runs of 16. */
-typedef struct rows_tile {
-    ivec code[TILE_UNITS][UNIT_DWORDS];
+/* Of ROW_LANES rows, for each unit of a tile, or half unit in types with runs of 16. */
+typedef struct rows_scales {
     fvec scale[2 * TILE_UNITS];
     fvec min[TILE_UNITS];
-} rows_tile;
+} rows_scales;
 
-/* Where unpacked codes go: into a tile, or straight into products with one token. Then dot[u], or
- * with runs of 16 dot[2 u] and dot[2 u + 1], collects the products of unit u. */
-typedef struct rows_sink {
-    rows_tile *tile;
+/* Two units of ROW_LANES rows, of weights scale * (code - bias) + min: code[i][k] holds columns
+ * 4 k .. 4 k + 3 of unit[i]. With one token the codes are not kept but multiplied at once, into
+ * dot[i][half]. */
+typedef struct rows_pair {
+    size_t unit[2];
+    ivec code[2][UNIT_DWORDS];
     bool single;
     const act_q8 *x; /* of single */
-    ivec dot[2 * TILE_UNITS];
-} rows_sink;
+    ivec dot[2][2];
+} rows_pair;
 
 /* Where the rows begin: groups of four rows, `stride` bytes from row to row. */
 typedef struct rows_at {
@@ -147,16 +147,16 @@ ALWAYS_INLINE int rows_max(enum rows_kind kind) {
     }
 }
 
-/* Half of unit u: 16 columns. */
-ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_sink *to, size_t u, size_t half,
+/* Half of unit[i]: 16 columns. */
+ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_pair *to, size_t i, size_t half,
                              const ivec code[4]) {
     if (to->single) {
-        size_t i = rows_runs_of_16(kind) ? 2 * u + half : u;
-        to->dot[i] = iv_dot_16(rows_max(kind), to->dot[i], code, to->x[u].q + 16 * half);
+        const int8_t *q = to->x[to->unit[i]].q + 16 * half;
+        to->dot[i][half] = iv_dot_16(rows_max(kind), to->dot[i][half], code, q);
         return;
     }
     for (int k = 0; k < 4; k++) {
-        to->tile->code[u][4 * half + (size_t)k] = code[k];
+        to->code[i][4 * half + (size_t)k] = code[k];
     }
 }
 
@@ -271,34 +271,45 @@ ALWAYS_INLINE ivec first_bytes(ivec v) {
     return iv_shuffle_bytes(v, iv_table(first));
 }
 
-/* Units 2 i and 2 i + 1: a block of Q2. */
-ALWAYS_INLINE void unpack_q2(rows_at *at, size_t i, rows_sink *to) {
-    ivec head[4], q[4], table = codebook(ROWS_q2, Q2_CODEBOOK[0]);
+/* What a block of Q2 says of its four runs of 16, and its codes' indices. */
+typedef struct q2_block {
+    ivec q[4];
+    ivec meta;
+    fvec d;
+} q2_block;
+
+ALWAYS_INLINE q2_block read_q2(rows_at *at, size_t i) {
+    ivec head[4];
+    q2_block b;
     rows_dwords_and(at, i * sizeof(block_q2), 2, head);
-    rows_dwords(at, i * sizeof(block_q2) + 5, q);
-    fvec d = fv_low_f16(head[0]);
-    ivec meta = iv_or(iv_srl(head[0], 16), iv_sll(head[1], 16));
-    for (unsigned run = 0; run < 4; run++) {
-        ivec bits = iv_srl(meta, 6 * run), code[4];
-        ivec s = iv_add(iv_and(bits, iv_set1(15)), iv_set1(1));
-        to->tile->scale[4 * i + run] = fv_mul(d, fv_from(s));
-        ivec book = first_bytes(iv_and(iv_srl(bits, 2), iv_bytes(12)));
-        for (int k = 0; k < 4; k++) {
-            ivec index = iv_or(iv_and(iv_srl(q[k], 2 * run), iv_bytes(3)), book);
-            code[k] = iv_shuffle_bytes(table, index);
-        }
-        put_codes(ROWS_q2, to, 2 * i + run / 2, run % 2, code);
+    rows_dwords(at, i * sizeof(block_q2) + 5, b.q);
+    b.d = fv_low_f16(head[0]);
+    b.meta = iv_or(iv_srl(head[0], 16), iv_sll(head[1], 16));
+    return b;
+}
+
+ALWAYS_INLINE void q2_run(const q2_block *b, unsigned run, fvec *scale, rows_pair *to) {
+    const ivec table = codebook(ROWS_q2, Q2_CODEBOOK[0]);
+    ivec bits = iv_srl(b->meta, 6 * run), code[4];
+    ivec s = iv_add(iv_and(bits, iv_set1(15)), iv_set1(1));
+    *scale = fv_mul(b->d, fv_from(s));
+    ivec book = first_bytes(iv_and(iv_srl(bits, 2), iv_bytes(12)));
+    for (int k = 0; k < 4; k++) {
+        ivec index = iv_and_or(iv_srl(b->q[k], 2 * run), iv_bytes(3), book);
+        code[k] = iv_shuffle_bytes(table, index);
     }
+    put_codes(ROWS_q2, to, run / 2, run % 2, code);
 }
 
 /* ---- types with blocks of 256 */
 
 /* Q4_K's and Q5_K's scales and minima. */
-ALWAYS_INLINE void unpack_k_scales(const ivec head[4], rows_tile *out) {
+ALWAYS_INLINE void q4_k_scales(rows_at *at, rows_scales *out) {
     const ivec six = iv_bytes(63), four = iv_bytes(15), top = iv_bytes(48);
+    ivec head[4], s[2], m[2];
+    rows_dwords(at, 0, head);
     fvec d = fv_low_f16(head[0]);
     fvec dmin = fv_sub(fv_zero(), high_f16(head[0]));
-    ivec s[2], m[2];
     s[0] = iv_and(head[1], six);
     m[0] = iv_and(head[2], six);
     s[1] = iv_or(iv_and(iv_srl(head[1], 2), top), iv_and(head[3], four));
@@ -309,37 +320,22 @@ ALWAYS_INLINE void unpack_k_scales(const ivec head[4], rows_tile *out) {
     }
 }
 
-/* Bytes 16 i .. 16 i + 15 of q: half of two units. */
-ALWAYS_INLINE void q4_k_codes(rows_at *at, size_t i, rows_sink *to) {
+/* Half `half` of units j and j + 1, j even. Halves are written out by callers, since loops might be
+ * left as they are, and only with constant indices does a pair stay in registers. */
+ALWAYS_INLINE void q4_k_half(rows_at *at, size_t j, size_t half, rows_pair *to) {
     ivec q[4], low[4], high[4];
-    rows_dwords(at, offsetof(block_q4_k, q) + 16 * i, q);
+    rows_dwords(at, offsetof(block_q4_k, q) + 16 * j + 16 * half, q);
     for (int k = 0; k < 4; k++) {
         low[k] = low_nibbles(q[k]);
         high[k] = high_nibbles(q[k]);
     }
-    put_codes(ROWS_q4_k, to, i / 2 * 2, i % 2, low);
-    put_codes(ROWS_q4_k, to, i / 2 * 2 + 1, i % 2, high);
+    put_codes(ROWS_q4_k, to, 0, half, low);
+    put_codes(ROWS_q4_k, to, 1, half, high);
 }
 
-/* Steps are written out where loops might be left as they are: only with constant indices do the
- * sums of a sink stay in registers. */
-ALWAYS_INLINE void unpack_q4_k(rows_at *at, rows_sink *to) {
-    ivec head[4];
-    rows_dwords(at, 0, head);
-    unpack_k_scales(head, to->tile);
-    q4_k_codes(at, 0, to);
-    q4_k_codes(at, 1, to);
-    q4_k_codes(at, 2, to);
-    q4_k_codes(at, 3, to);
-    q4_k_codes(at, 4, to);
-    q4_k_codes(at, 5, to);
-    q4_k_codes(at, 6, to);
-    q4_k_codes(at, 7, to);
-}
-
-/* Half `half` of units j and j + 1, whose fifth bits are in high. */
-ALWAYS_INLINE void q5_k_codes(rows_at *at, size_t half, unsigned j, const ivec high[4],
-                              rows_sink *to) {
+/* The same, their fifth bits in high. */
+ALWAYS_INLINE void q5_k_half(rows_at *at, unsigned j, size_t half, const ivec high[4],
+                             rows_pair *to) {
     ivec q[4], first[4], second[4];
     rows_dwords(at, offsetof(block_q5_k, q) + 16 * j + 16 * half, q);
     for (int k = 0; k < 4; k++) {
@@ -348,25 +344,18 @@ ALWAYS_INLINE void q5_k_codes(rows_at *at, size_t half, unsigned j, const ivec h
         first[k] = iv_and(iv_select(iv_bytes(15), q[k], a), iv_bytes(31));
         second[k] = iv_and(iv_select(iv_bytes(15), iv_srl(q[k], 4), b), iv_bytes(31));
     }
-    put_codes(ROWS_q5_k, to, j, half, first);
-    put_codes(ROWS_q5_k, to, j + 1, half, second);
+    put_codes(ROWS_q5_k, to, 0, half, first);
+    put_codes(ROWS_q5_k, to, 1, half, second);
 }
 
-ALWAYS_INLINE void q5_k_half(rows_at *at, size_t half, rows_sink *to) {
-    ivec high[4];
-    rows_dwords(at, offsetof(block_q5_k, qh) + 16 * half, high);
-    q5_k_codes(at, half, 0, high, to);
-    q5_k_codes(at, half, 2, high, to);
-    q5_k_codes(at, half, 4, high, to);
-    q5_k_codes(at, half, 6, high, to);
-}
-
-ALWAYS_INLINE void unpack_q5_k(rows_at *at, rows_sink *to) {
-    ivec head[4];
-    rows_dwords(at, 0, head);
-    unpack_k_scales(head, to->tile);
-    q5_k_half(at, 0, to);
-    q5_k_half(at, 1, to);
+ALWAYS_INLINE void q6_k_scales(rows_at *at, rows_scales *out) {
+    ivec s[4], last[4];
+    rows_dwords(at, offsetof(block_q6_k, scale), s);
+    rows_dwords_and(at, offsetof(block_q6_k, d) - 14, 1, last);
+    fvec d = high_f16(last[3]);
+    for (unsigned i = 0; i < 2 * TILE_UNITS; i++) {
+        out->scale[i] = fv_mul(signed_byte_as_float(s[i / 4], i % 4), d);
+    }
 }
 
 /* Four bits of q and two of high: a code with `bias` instead of its own 32. */
@@ -374,43 +363,22 @@ ALWAYS_INLINE ivec q6_code(ivec low, ivec high, int bias) {
     return plus(iv_and(iv_select(iv_bytes(15), low, high), iv_bytes(63)), bias - 32);
 }
 
-/* Half i of units 4 half + j and 4 half + 2 + j, whose upper bits are in high. */
-ALWAYS_INLINE void q6_k_codes(rows_at *at, size_t half, size_t i, size_t j, const ivec high[4],
-                              rows_sink *to) {
+/* Half `half` of units 4 n + j and 4 n + 2 + j for j < 2, their upper bits in high. */
+ALWAYS_INLINE void q6_k_half(rows_at *at, size_t n, size_t j, size_t half, const ivec high[4],
+                             rows_pair *to) {
     const int bias = rows_bias(ROWS_q6_k, to->single);
     ivec q[4], first[4], second[4];
-    rows_dwords(at, 64 * half + 32 * j + 16 * i, q);
+    rows_dwords(at, 64 * n + 32 * j + 16 * half, q);
     for (int k = 0; k < 4; k++) {
         ivec top = j ? iv_srl(high[k], 2) : high[k];
         first[k] = q6_code(q[k], iv_sll(top, 4), bias);
         second[k] = q6_code(iv_srl(q[k], 4), top, bias);
     }
-    put_codes(ROWS_q6_k, to, 4 * half + j, i, first);
-    put_codes(ROWS_q6_k, to, 4 * half + 2 + j, i, second);
+    put_codes(ROWS_q6_k, to, 0, half, first);
+    put_codes(ROWS_q6_k, to, 1, half, second);
 }
 
-ALWAYS_INLINE void q6_k_quarter(rows_at *at, size_t half, size_t i, rows_sink *to) {
-    ivec high[4];
-    rows_dwords(at, offsetof(block_q6_k, qh) + 32 * half + 16 * i, high);
-    q6_k_codes(at, half, i, 0, high, to);
-    q6_k_codes(at, half, i, 1, high, to);
-}
-
-ALWAYS_INLINE void unpack_q6_k(rows_at *at, rows_sink *to) {
-    ivec s[4], last[4];
-    rows_dwords(at, offsetof(block_q6_k, scale), s);
-    rows_dwords_and(at, offsetof(block_q6_k, d) - 14, 1, last);
-    fvec d = high_f16(last[3]);
-    for (unsigned i = 0; i < 2 * TILE_UNITS; i++) {
-        to->tile->scale[i] = fv_mul(signed_byte_as_float(s[i / 4], i % 4), d);
-    }
-    q6_k_quarter(at, 0, 0, to);
-    q6_k_quarter(at, 0, 1, to);
-    q6_k_quarter(at, 1, 0, to);
-    q6_k_quarter(at, 1, 1, to);
-}
-
-ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_tile *out) {
+ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_scales *out) {
     ivec head[4];
     rows_dwords(at, 0, head);
     fvec d = fv_low_f16(head[0]);
@@ -422,38 +390,7 @@ ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_tile *out) {
     }
 }
 
-/* Whether the units of a tile share what is unpacked; else each is unpacked alone. */
-ALWAYS_INLINE bool rows_units_share(enum rows_kind kind) {
-    return kind == ROWS_q4_k || kind == ROWS_q5_k || kind == ROWS_q6_k || kind == ROWS_q2;
-}
-
-/* Scales and minima, and the codes of the first n_unit units of kinds whose units share; n_unit is
- * at most TILE_UNITS. */
-ALWAYS_INLINE void unpack_shared(enum rows_kind kind, rows_at *at, size_t n_unit, rows_sink *to) {
-    switch (kind) {
-    case ROWS_q4_k:
-        unpack_q4_k(at, to);
-        break;
-    case ROWS_q5_k:
-        unpack_q5_k(at, to);
-        break;
-    case ROWS_q6_k:
-        unpack_q6_k(at, to);
-        break;
-    case ROWS_q2:
-        for (size_t i = 0; 2 * i < n_unit; i++) {
-            unpack_q2(at, i, to);
-        }
-        break;
-    case ROWS_iq4_xs:
-        iq4_xs_scales(at, to->tile);
-        break;
-    default:
-        break;
-    }
-}
-
-/* Codes of unit u, of kinds whose units do not share, and its scale where the block has but one. */
+/* Codes of unit u, of kinds whose units are unpacked alone, and its scale where the block has one. */
 ALWAYS_INLINE void unpack_unit(enum rows_kind kind, rows_at *at, size_t u, bool single, fvec *scale,
                                ivec code[UNIT_DWORDS]) {
     if (kind == ROWS_iq4_xs) {
