@@ -71,6 +71,9 @@ ALWAYS_INLINE fvec add_unit(enum rows_kind kind, bool single, const ivec code[UN
     start_dots(kind, single, x, dot);
     dot[0] = iv_dot_16(rows_max(kind), dot[0], code, x->q);
     dot[1] = iv_dot_16(rows_max(kind), dot[1], code + 4, x->q + 16);
+    if (rows_high_in_place(kind, single)) {
+        dot[1] = iv_sra(dot[1], 4); /* of q4_0, whose second half they are */
+    }
     return finish_unit(kind, dot, w, u, x, acc);
 }
 
@@ -131,6 +134,10 @@ ALWAYS_INLINE void tile_q4_k(rows_at *at, const rows_tokens *to) {
         rows_pair p = start_pair(ROWS_q4_k, to, j, j + 1);
         q4_k_half(at, j, 0, &p);
         q4_k_half(at, j, 1, &p);
+        if (rows_high_in_place(ROWS_q4_k, to->single)) {
+            p.dot[1][0] = iv_sra(iv_add(p.dot[1][0], p.dot[1][1]), 4);
+            p.dot[1][1] = iv_set1(0);
+        }
         add_pair(ROWS_q4_k, &p, &w, to);
     }
 }

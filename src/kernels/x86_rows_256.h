@@ -51,6 +51,10 @@ ALWAYS_INLINE ivec iv_add_bytes(ivec a, ivec b) {
     return _mm256_add_epi8(a, b);
 }
 
+ALWAYS_INLINE ivec iv_sub_bytes(ivec a, ivec b) {
+    return _mm256_sub_epi8(a, b);
+}
+
 ALWAYS_INLINE ivec iv_srl(ivec a, unsigned n) {
     return _mm256_srli_epi32(a, (int)n);
 }

@@ -147,6 +147,12 @@ ALWAYS_INLINE int rows_max(enum rows_kind kind) {
     }
 }
 
+/* High nibbles stay where they are, so that products with them are 16 times too large: with one
+ * token shifting those costs less than shifting codes, which a byte must have room for. */
+ALWAYS_INLINE bool rows_high_in_place(enum rows_kind kind, bool single) {
+    return single && ROWS_MAX_CODE == 255 && (kind == ROWS_q4_0 || kind == ROWS_q4_k);
+}
+
 /* Half of unit[i]: 16 columns. */
 ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_pair *to, size_t i, size_t half,
                              const ivec code[4]) {
@@ -194,11 +200,24 @@ ALWAYS_INLINE ivec high_nibbles(ivec v) {
 
 /* Byte k of each dword, as a float. */
 ALWAYS_INLINE fvec byte_as_float(ivec v, unsigned k) {
-    return fv_from(iv_and(iv_srl(v, 8 * k), iv_set1(255)));
+    static const int8_t at[4][16] = {
+        {0, -1, -1, -1, 4, -1, -1, -1, 8, -1, -1, -1, 12, -1, -1, -1},
+        {1, -1, -1, -1, 5, -1, -1, -1, 9, -1, -1, -1, 13, -1, -1, -1},
+        {2, -1, -1, -1, 6, -1, -1, -1, 10, -1, -1, -1, 14, -1, -1, -1},
+        {3, -1, -1, -1, 7, -1, -1, -1, 11, -1, -1, -1, 15, -1, -1, -1},
+    };
+    return fv_from(iv_shuffle_bytes(v, iv_table(at[k])));
 }
 
+/* The same of a signed byte, times 2^24. */
 ALWAYS_INLINE fvec signed_byte_as_float(ivec v, unsigned k) {
-    return fv_from(iv_sra(iv_sll(v, 24 - 8 * k), 24));
+    static const int8_t at[4][16] = {
+        {-1, -1, -1, 0, -1, -1, -1, 4, -1, -1, -1, 8, -1, -1, -1, 12},
+        {-1, -1, -1, 1, -1, -1, -1, 5, -1, -1, -1, 9, -1, -1, -1, 13},
+        {-1, -1, -1, 2, -1, -1, -1, 6, -1, -1, -1, 10, -1, -1, -1, 14},
+        {-1, -1, -1, 3, -1, -1, -1, 7, -1, -1, -1, 11, -1, -1, -1, 15},
+    };
+    return fv_from(iv_shuffle_bytes(v, iv_table(at[k])));
 }
 
 ALWAYS_INLINE fvec high_f16(ivec v) {
@@ -217,15 +236,24 @@ ALWAYS_INLINE ivec plus(ivec v, int add) {
 
 /* ---- types with one scale for each 32 weights, or 64 */
 
-/* Nibbles 16 apart, at offset, through a table or with a number added. */
-ALWAYS_INLINE void unit_of_nibbles(rows_at *at, size_t offset, bool by_table, ivec table, int add,
-                                   ivec code[UNIT_DWORDS]) {
+/* Nibbles 16 apart, at offset, through a table. */
+ALWAYS_INLINE void unit_by_table(rows_at *at, size_t offset, ivec table, ivec code[UNIT_DWORDS]) {
     ivec q[4];
     rows_dwords(at, offset, q);
     for (int k = 0; k < 4; k++) {
-        ivec low = low_nibbles(q[k]), high = high_nibbles(q[k]);
-        code[k] = by_table ? iv_shuffle_bytes(table, low) : plus(low, add);
-        code[4 + k] = by_table ? iv_shuffle_bytes(table, high) : plus(high, add);
+        code[k] = iv_shuffle_bytes(table, low_nibbles(q[k]));
+        code[4 + k] = iv_shuffle_bytes(table, high_nibbles(q[k]));
+    }
+}
+
+ALWAYS_INLINE void unit_of_q4_0(rows_at *at, size_t offset, bool single, ivec code[UNIT_DWORDS]) {
+    const int add = rows_bias(ROWS_q4_0, single) - 8;
+    ivec q[4];
+    rows_dwords(at, offset, q);
+    for (int k = 0; k < 4; k++) {
+        code[k] = plus(low_nibbles(q[k]), add);
+        code[4 + k] = rows_high_in_place(ROWS_q4_0, single) ? iv_and(q[k], iv_bytes(0xf0))
+                                                            : plus(high_nibbles(q[k]), add);
     }
 }
 
@@ -251,16 +279,16 @@ ALWAYS_INLINE void unpack_small(enum rows_kind kind, rows_at *at, size_t u, bool
         break;
     case ROWS_mxfp4:
         *scale = e8m0_scale(head[0]);
-        unit_of_nibbles(at, offset + 1, true, codebook(kind, FP4_VALUES), 0, code);
+        unit_by_table(at, offset + 1, codebook(kind, FP4_VALUES), code);
         break;
     case ROWS_q4_0:
         *scale = fv_low_f16(head[0]);
-        unit_of_nibbles(at, offset + 2, false, iv_bytes(0), rows_bias(kind, single) - 8, code);
+        unit_of_q4_0(at, offset + 2, single, code);
         break;
     default: /* ROWS_q4, ROWS_iq4_nl */
         *scale = fv_low_f16(head[0]);
-        unit_of_nibbles(at, offset + 2, true,
-                        codebook(kind, kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES), 0, code);
+        unit_by_table(at, offset + 2, codebook(kind, kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES),
+                      code);
         break;
     }
 }
@@ -327,7 +355,8 @@ ALWAYS_INLINE void q4_k_half(rows_at *at, size_t j, size_t half, rows_pair *to) 
     rows_dwords(at, offsetof(block_q4_k, q) + 16 * j + 16 * half, q);
     for (int k = 0; k < 4; k++) {
         low[k] = low_nibbles(q[k]);
-        high[k] = high_nibbles(q[k]);
+        high[k] = rows_high_in_place(ROWS_q4_k, to->single) ? iv_and(q[k], iv_bytes(0xf0))
+                                                            : high_nibbles(q[k]);
     }
     put_codes(ROWS_q4_k, to, 0, half, low);
     put_codes(ROWS_q4_k, to, 1, half, high);
@@ -352,7 +381,7 @@ ALWAYS_INLINE void q6_k_scales(rows_at *at, rows_scales *out) {
     ivec s[4], last[4];
     rows_dwords(at, offsetof(block_q6_k, scale), s);
     rows_dwords_and(at, offsetof(block_q6_k, d) - 14, 1, last);
-    fvec d = high_f16(last[3]);
+    fvec d = fv_mul(high_f16(last[3]), fv_set1(0x1p-24f));
     for (unsigned i = 0; i < 2 * TILE_UNITS; i++) {
         out->scale[i] = fv_mul(signed_byte_as_float(s[i / 4], i % 4), d);
     }
@@ -378,15 +407,21 @@ ALWAYS_INLINE void q6_k_half(rows_at *at, size_t n, size_t j, size_t half, const
     put_codes(ROWS_q6_k, to, 1, half, second);
 }
 
+/* Six bits of each scale: four from nibbles, two from bit 16 + 2 u of the first dword on. Even and
+ * odd units as bytes, in order. */
 ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_scales *out) {
-    ivec head[4];
+    static const int8_t twice[16] = {2, 2, 3, 3, 6, 6, 7, 7, 10, 10, 11, 11, 14, 14, 15, 15};
+    const ivec even_bytes = iv_set1(0x00ff00ff), top = iv_bytes(48), middle = iv_bytes(32);
+    ivec head[4], s[2];
     rows_dwords(at, 0, head);
-    fvec d = fv_low_f16(head[0]);
+    fvec d = fv_mul(fv_low_f16(head[0]), fv_set1(0x1p-24f));
+    ivec high = iv_shuffle_bytes(head[0], iv_table(twice));
+    s[0] = iv_and(iv_select(even_bytes, iv_sll(high, 4), high), top);
+    s[1] = iv_and(iv_select(even_bytes, iv_sll(high, 2), iv_srl(high, 2)), top);
+    s[0] = iv_sub_bytes(iv_or(s[0], low_nibbles(head[1])), middle);
+    s[1] = iv_sub_bytes(iv_or(s[1], high_nibbles(head[1])), middle);
     for (unsigned u = 0; u < TILE_UNITS; u++) {
-        ivec low = iv_and(iv_srl(head[1], 4 * u), iv_set1(15));
-        ivec high = iv_sll(iv_and(iv_srl(head[0], 16 + 2 * u), iv_set1(3)), 4);
-        ivec s = iv_sub(iv_or(low, high), iv_set1(32));
-        out->scale[u] = fv_mul(fv_from(s), d);
+        out->scale[u] = fv_mul(signed_byte_as_float(s[u % 2], u / 2), d);
     }
 }
 
@@ -394,8 +429,7 @@ ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_scales *out) {
 ALWAYS_INLINE void unpack_unit(enum rows_kind kind, rows_at *at, size_t u, bool single, fvec *scale,
                                ivec code[UNIT_DWORDS]) {
     if (kind == ROWS_iq4_xs) {
-        unit_of_nibbles(at, offsetof(block_iq4_xs, q) + 16 * u, true, codebook(kind, IQ4_VALUES), 0,
-                        code);
+        unit_by_table(at, offsetof(block_iq4_xs, q) + 16 * u, codebook(kind, IQ4_VALUES), code);
     } else {
         unpack_small(kind, at, u, single, scale, code);
     }
