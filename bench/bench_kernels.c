@@ -2,8 +2,8 @@
  *
  * One token: all rows of a matrix larger than the caches, in GB/s of weights, beside the fastest of
  * two reads of the same memory in the same run, a plain one and one that prefetches; and rows that
- * stay in L2, which shows what the unpacking takes. 2 to 64 tokens, which are small, usual and large
- * groups of an expert in prefill: in GOP/s (a multiply and an add are two). Best of a few
+ * stay in L2, which shows what the unpacking takes. 2 to 64 tokens, which are small, usual and
+ * large groups of an expert in prefill: in GOP/s (a multiply and an add are two). Best of a few
  * repetitions, since other work on the machine only ever slows one down.
  *
  * smoe-bench kernels [VARIANT|- [TYPE|- [q8|f32|- [TOKENS]]]]; portable code for ggml's types only

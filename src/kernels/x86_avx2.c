@@ -1,4 +1,5 @@
-/* Kernels for AVX2, FMA and F16C, all but integer products and what is ggml's. Compiled for them; called only where the CPU has them. */
+/* Kernels for AVX2, FMA and F16C, all but integer products and what is ggml's. Compiled for them;
+ * called only where the CPU has them. */
 #if defined(__x86_64__)
 
 #include <math.h>

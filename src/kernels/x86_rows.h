@@ -6,8 +6,8 @@
  * 32 or 64 columns of the rows are unpacked into registers, then multiplied with every token. The
  * codes of a lane are multiplied by activations that are broadcast to all lanes, so nothing is ever
  * summed across lanes: an output element is
- *     for each 32 columns, in the order in which they are unpacked: acc = fma(dot, scale * d, acc), then acc = fma(min, d_sum, acc)
- * or with a scale for each 16
+ *     acc = fma(dot, scale * d, acc), then with a minimum acc = fma(min, d_sum, acc)
+ * for each 32 columns, in the order in which they are unpacked, or with a scale for each 16
  *     acc = fma(fma(dot1, scale1, dot0 * scale0), d, acc)
  * whatever the token's and the row's company, and since dots are exact, in every instruction set.
  */
@@ -279,8 +279,8 @@ typedef void rows_side_by_side_fn(float *y, size_t y_stride, const rows_at *at,
                                   const uint8_t *ahead, int32_t n_row, int32_t n_col,
                                   const act_q8 *x, size_t x_stride, int32_t n_tok);
 
-/* n_row rows, a multiple of four up to ROW_LANES or one; lanes without a row of their own repeat the
- * first group. */
+/* n_row rows, a multiple of four up to ROW_LANES or one; lanes without a row of their own repeat
+ * the first group. */
 static rows_at rows_from(const uint8_t *w, size_t w_row_bytes, int32_t n_row) {
     rows_at at = {.stride = n_row == 1 ? 0 : w_row_bytes};
     for (int32_t i = 0; i < ROW_GROUPS; i++) {

@@ -165,13 +165,13 @@ ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t
 
 #else
 
-/* vpmaddubsw adds two products in 16 bits, where 127 * 127 * 2 fits and 255 * 127 * 2 does not: codes
- * of the kinds that need all of a byte stay signed, and the activations take their signs, so that at
- * most 128 * 127 * 2 must fit. */
+/* vpmaddubsw adds two products in 16 bits, where 127 * 127 * 2 fits and 255 * 127 * 2 does not:
+ * codes of the kinds that need all of a byte stay signed, and the activations take their signs, so
+ * that at most 128 * 127 * 2 must fit. */
 enum { ROWS_MAX_CODE = 127, ROWS_SIGNED = 128 };
 
-/* acc + four dwords of codes, none above max, * q[0..15], lane by lane; with ROWS_SIGNED the codes are
- * signed. As many pairs are added in 16 bits as fit. */
+/* acc + four dwords of codes, none above max, * q[0..15], lane by lane; with ROWS_SIGNED the codes
+ * are signed. As many pairs are added in 16 bits as fit. */
 ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t *q) {
     const ivec ones = _mm256_set1_epi16(1);
     ivec pair[4];

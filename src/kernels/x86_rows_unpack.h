@@ -1,7 +1,7 @@
-/* Private to kernels/: how blocks of several rows become vectors with one row in each lane. Owns the
- * unpacking of each type; the vectors, of sixteen or of eight rows, are the includer's, who includes
- * x86_rows_512.h or x86_rows_256.h before this. All is inlined with the type a constant. Layouts:
- * formats/ggml_blocks.h and formats/dtype.h.
+/* Private to kernels/: how blocks of several rows become vectors with one row in each lane. Owns
+ * the unpacking of each type; the vectors, of sixteen or of eight rows, are the includer's, who
+ * includes x86_rows_512.h or x86_rows_256.h before this. All is inlined with the type a constant.
+ * Layouts: formats/ggml_blocks.h and formats/dtype.h.
  *
  * Blocks are unpacked where they lie in the file: 16 bytes of each row are read into the 16-byte
  * lanes of four vectors, and two rounds of unpacking make four vectors out of them that hold one
@@ -425,7 +425,8 @@ ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_scales *out) {
     }
 }
 
-/* Codes of unit u, of kinds whose units are unpacked alone, and its scale where the block has one. */
+/* Codes of unit u, of kinds whose units are unpacked alone, and its scale where the block has
+ * one. */
 ALWAYS_INLINE void unpack_unit(enum rows_kind kind, rows_at *at, size_t u, bool single, fvec *scale,
                                ivec code[UNIT_DWORDS]) {
     if (kind == ROWS_iq4_xs) {
