@@ -58,16 +58,21 @@ LDLIBS_ALL = $(NEED_LIBS) -lm -lpthread
 AVX2 := -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 X86 := $(filter x86_64,$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))))
+NEON := -march=armv8.2-a+dotprod
+ARM := $(filter aarch64,$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))))
 file_flags = $(if $(filter -O2,$(OPT)),$(if $(filter src/kernels/%,$(1)),-O3)) \
              $(if $(X86),$(if $(filter %_avx2.c,$(1)),$(AVX2))) \
              $(if $(X86),$(if $(filter %_avxvnni.c,$(1)),$(AVX2) -mavxvnni)) \
              $(if $(X86),$(if $(filter %_avx512.c,$(1)),$(AVX512))) \
+             $(if $(ARM),$(if $(filter %_neon.c,$(1)),$(NEON))) \
              $(if $(filter src/cli/%,$(1)),$(CLI_CFLAGS)) $(if $(filter tests/%,$(1)),-Itests)
 compile_flags = $(strip $(BASE_CFLAGS) $(call file_flags,$(1)) $(CFLAGS))
 
 # ---- sources
 
-LIB_SRC := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c)))
+ALL_SRC := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c)))
+OTHER_ISA := $(if $(X86),,%_avx2.c %_avx512.c) $(if $(ARM),,%_neon.c)
+LIB_SRC := $(filter-out $(OTHER_ISA),$(ALL_SRC))
 CLI_SRC := $(sort $(wildcard src/cli/*.c))
 TEST_SRC := $(sort $(wildcard tests/*.c))
 BENCH_SRC := $(sort $(wildcard bench/*.c))
@@ -183,7 +188,7 @@ fuzz-replay: $(FUZZ_REPLAY) ## run the fuzz corpora through their parsers (any c
 
 # ---- quality
 
-FORMAT_SRC := $(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(BENCH_SRC) $(HEADERS) \
+FORMAT_SRC := $(ALL_SRC) $(CLI_SRC) $(TEST_SRC) $(BENCH_SRC) $(HEADERS) \
               $(sort $(wildcard tests/fuzz/*.c))
 TIDY := $(patsubst %.c,$(BUILD)/tidy/%.ok,$(filter-out %_tables.c,$(LIB_SRC) $(CLI_SRC)))
 
@@ -202,13 +207,14 @@ $(BUILD)/tidy/%.ok: %.c $(HEADERS) .clang-tidy scripts/lint-model.h
 format: ## rewrite the sources in the project's format (clang-format 14)
 	@$(or $(CLANG_FORMAT),clang-format) -i $(FORMAT_SRC)
 
-# The parts that hold for any architecture, compiled for another one. System headers come last, so
-# that the cross compiler's own C library is found first.
-ARM_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(LIB_SRC))
-arm-check: ## compile the portable parts for aarch64 (when a cross compiler is there)
+# Without the libraries: each file for itself. System headers come last, so that the cross
+# compiler's own C library is found first.
+ARM_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(ALL_SRC))
+arm-check: ## compile the library for aarch64 (when a cross compiler is there)
 	@if echo '#include <stdlib.h>' | $(CROSS_ARM) -E -x c - >/dev/null 2>&1; then \
 	    for f in $(ARM_SRC); do \
-	        $(CROSS_ARM) $(BASE_CFLAGS) -idirafter /usr/include -fsyntax-only $$f || exit 1; \
+	        case $$f in *_neon.c) isa='$(NEON)' ;; *) isa= ;; esac; \
+	        $(CROSS_ARM) $(BASE_CFLAGS) $$isa -idirafter /usr/include -fsyntax-only $$f || exit 1; \
 	    done && echo "arm-check: $(words $(ARM_SRC)) files compile for aarch64"; \
 	else \
 	    echo "arm-check: skipped, no working $(CROSS_ARM)"; \

@@ -1,4 +1,5 @@
-/* CPUID by hand, since clang 14 and gcc 12 know different names for __builtin_cpu_supports. */
+/* CPUID by hand, since clang 14 and gcc 12 know different names for __builtin_cpu_supports; on
+ * aarch64 what the kernel says. */
 #include "base/cpu.h"
 
 #include <sched.h>
@@ -39,6 +40,13 @@ unsigned cpu_features(void) {
         found |= (found & CPU_AVX512) && (a >> 5 & 1) ? CPU_AVX512_BF16 : 0;
     }
     return found;
+}
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+unsigned cpu_features(void) {
+    const unsigned long need = 1ul << 1 | 1ul << 20; /* HWCAP_ASIMD, HWCAP_ASIMDDP */
+    return (getauxval(AT_HWCAP) & need) == need ? CPU_ASIMD_DOT : 0;
 }
 #else
 unsigned cpu_features(void) {

@@ -10,7 +10,8 @@ enum cpu_feature {
     CPU_AVX512 = 2, /* F, BW, VL, DQ, with OS support for ZMM */
     CPU_AVX512_VNNI = 4,
     CPU_AVX512_BF16 = 8,
-    CPU_AVX_VNNI = 16
+    CPU_AVX_VNNI = 16,
+    CPU_ASIMD_DOT = 32 /* aarch64: ASIMD with dot products */
 };
 
 unsigned cpu_features(void); /* bits of cpu_feature; 0 on other architectures */

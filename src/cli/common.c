@@ -53,7 +53,7 @@ const option *model_option_rows(model_flags *f) {
          "read every expert at the start and keep it", NULL},
         {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
          "reference: float32 on dequantised weights, slow", NULL},
-        {OPTION_TEXT, 0, "isa", "auto|portable|avx2|avxvnni|avx512", &o->isa, 0, 0,
+        {OPTION_TEXT, 0, "isa", "auto|portable|avx2|avxvnni|avx512|neon", &o->isa, 0, 0,
          "instruction set of the kernels", NULL},
         {OPTION_FLAG, 'q', "quiet", NULL, &f->quiet, 0, 0, "no plan and notices on stderr", NULL},
         {0}};

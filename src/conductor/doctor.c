@@ -49,6 +49,12 @@ static bool first_line(const char *path, char *out, size_t bytes) {
 
 /* ---- processor */
 
+#if defined(__aarch64__)
+#define WISH "ASIMD dot products"
+#else
+#define WISH "AVX2"
+#endif
+
 static void check_cpu(const doctor *d) {
     const kernels *k;
     unsigned f = cpu_features();
@@ -56,13 +62,13 @@ static void check_cpu(const doctor *d) {
     if (kernels_select(&k, NULL, NULL) != SMOE_OK) {
         return;
     }
-    bool fast = f & CPU_AVX2;
+    bool fast = f & (CPU_AVX2 | CPU_ASIMD_DOT);
     say(d, "processor", fast ? SMOE_CHECK_OK : SMOE_CHECK_WARN,
-        fast ? NULL : "use a processor with AVX2: decode is bound by arithmetic without",
-        "%d usable, %d core%s, %d memory node%s, kernels %s (%s%s%s%s)", t->n_cpu, t->n_core,
-        t->n_core == 1 ? "" : "s", t->n_node, t->n_node == 1 ? "" : "s", k->name,
-        f & CPU_AVX2 ? "AVX2" : "no AVX2", f & CPU_AVX512 ? ", AVX-512" : "",
-        f & CPU_AVX512_VNNI ? ", VNNI" : "", f & CPU_AVX512_BF16 ? ", bf16" : "");
+        fast ? NULL : "use a processor with " WISH ": decode is bound by arithmetic without",
+        "%d usable, %d core%s, %d memory node%s, kernels %s (%s%s%s%s%s)", t->n_cpu, t->n_core,
+        t->n_core == 1 ? "" : "s", t->n_node, t->n_node == 1 ? "" : "s", k->name, fast ? "" : "no ",
+        WISH, f & CPU_AVX512 ? ", AVX-512" : "", f & CPU_AVX512_VNNI ? ", VNNI" : "",
+        f & CPU_AVX512_BF16 ? ", bf16" : "");
 }
 
 static void check_quota(const doctor *d) {

@@ -12,6 +12,9 @@ void kernels_fill_ggml_portable(kernels *k);
 #if defined(__x86_64__)
 void kernels_fill_ggml_avx2(kernels *k);
 #endif
+#if defined(__aarch64__)
+void kernels_fill_ggml_neon(kernels *k); /* what rows_neon.c has not */
+#endif
 
 typedef void dequant_fn(const void *w, int32_t n_col, float *out);
 
@@ -22,6 +25,10 @@ typedef void mm_dequant_fn(dequant_fn *dequant, size_t chunk_bytes, float *y, si
 mm_dequant_fn mm_dequant_portable; /* portable.c */
 #if defined(__x86_64__)
 mm_dequant_fn mm_dequant_avx2; /* x86_avx2.c */
+#endif
+#if defined(__aarch64__)
+mm_dequant_fn mm_dequant_neon;    /* float_neon.c */
+mm_dequant_fn mm_dequant_q8_neon; /* the same of act_q8: x as integers times their scale */
 #endif
 
 /* Q8_0 is Q8 by another name. */

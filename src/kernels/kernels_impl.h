@@ -18,6 +18,12 @@ void kernels_fill_rows_k_avxvnni(kernels *k);
 void kernels_fill_rows_avx512(kernels *k);
 void kernels_fill_rows_k_avx512(kernels *k);
 #endif
+/* Over portable's; all need CPU_ASIMD_DOT. */
+#if defined(__aarch64__)
+void kernels_fill_neon(kernels *k);       /* names it; row operations, then the next two */
+void kernels_fill_float_neon(kernels *k); /* products with floats, attention */
+void kernels_fill_rows_neon(kernels *k);  /* the block types in rows_neon.c */
+#endif
 
 /* Below this, 127 / max|x| is not a float: such a block of activations counts as zeros. */
 #define ACT_TINY 0x1p-120f

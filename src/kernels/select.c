@@ -32,6 +32,12 @@ static void build(void) {
             kernels_share_q8_0(&variant[n_variant++]);
         }
     }
+#elif defined(__aarch64__)
+    if (cpu_features() & CPU_ASIMD_DOT) {
+        variant[n_variant] = variant[n_variant - 1];
+        kernels_fill_neon(&variant[n_variant]);
+        kernels_fill_ggml_neon(&variant[n_variant++]);
+    }
 #endif
 }
 
@@ -51,11 +57,14 @@ int kernels_select(const kernels **out, const char *isa, smoe_error *err) {
     if (*out || !isa) {
         return SMOE_OK;
     }
-    bool known =
-        strcmp(isa, "avx2") == 0 || strcmp(isa, "avxvnni") == 0 || strcmp(isa, "avx512") == 0;
+    static const char *const others[] = {"avx2", "avxvnni", "avx512", "neon"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        known = known || strcmp(isa, others[i]) == 0;
+    }
     return err_set(
         err, known ? SMOE_ERR_UNSUPPORTED : SMOE_ERR_ARGUMENT,
         known ? "this CPU does not run the %s kernels (the best it runs are %s)"
-              : "no kernels named %s (auto, portable, avx2, avxvnni, avx512; best here: %s)",
+              : "no kernels named %s (auto, portable, avx2, avxvnni, avx512, neon; best here: %s)",
         isa, kernels_variant(n_variant - 1)->name);
 }

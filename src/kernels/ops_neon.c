@@ -1,0 +1,181 @@
+/* Quantising activations, elementwise and row operations for ASIMD, and the table of the NEON
+ * variant. Called only where the CPU has ASIMD with dot products.
+ */
+#if defined(__aarch64__)
+
+#include <math.h>
+
+#include "formats/half.h"
+#include "kernels/kernels_impl.h"
+#include "kernels/neon_vector.h"
+
+/* ---- quantising activations */
+
+static void quantize_block(const float *x, act_q8 *out) {
+    float32x4_t v[8];
+    uint32x4_t max = vdupq_n_u32(0); /* compared as bits, so that NaN counts as largest */
+    for (int i = 0; i < 8; i++) {
+        v[i] = vld1q_f32(x + 4 * i);
+        max = vmaxq_u32(max, vreinterpretq_u32_f32(vabsq_f32(v[i])));
+    }
+    uint32_t max_bits = vmaxvq_u32(max);
+    float largest = f32_from_bits(max_bits);
+    if (max_bits >= 0x7f800000u || largest < ACT_TINY) {
+        memset(out, 0, sizeof *out);
+        out->d = max_bits >= 0x7f800000u ? f32_from_bits(0x7fc00000u) : 0.0f;
+        out->d_sum = out->d;
+        return;
+    }
+    int32_t sum[2];
+    const float inverse = 127.0f / largest;
+    for (int half = 0; half < 2; half++) {
+        int32x4_t q[4];
+        for (int i = 0; i < 4; i++) {
+            q[i] = vcvtnq_s32_f32(vmulq_n_f32(v[4 * half + i], inverse));
+        }
+        sum[half] = vaddvq_s32(vaddq_s32(vaddq_s32(q[0], q[1]), vaddq_s32(q[2], q[3])));
+        int16x8_t low = vcombine_s16(vmovn_s32(q[0]), vmovn_s32(q[1]));
+        int16x8_t high = vcombine_s16(vmovn_s32(q[2]), vmovn_s32(q[3]));
+        vst1q_s8(out->q + 16 * half, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+        out->fix[half] = -128 * sum[half];
+    }
+    out->d = largest / 127.0f;
+    out->d_sum = out->d * (float)(sum[0] + sum[1]);
+}
+
+static void quantize_act(const float *x, int32_t n, act_q8 *out) {
+    int32_t n_block = (int32_t)act_row_blocks(n);
+    int32_t b = 0;
+    for (; 32 * b + 32 <= n; b++) {
+        quantize_block(x + 32 * (size_t)b, &out[b]);
+    }
+    for (; b < n_block; b++) {
+        float last[32] = {0};
+        if (32 * b < n) {
+            memcpy(last, x + 32 * (size_t)b, (size_t)(n - 32 * b) * sizeof *x);
+        }
+        quantize_block(last, &out[b]);
+    }
+}
+
+/* ---- row operations */
+
+static void rms_norm(const float *x, const float *w, float eps, int32_t n, float *out) {
+    float32x4_t sum[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        for (int k = 0; k < 4; k++) {
+            float32x4_t v = vld1q_f32(x + i + 4 * k);
+            sum[k] = vfmaq_f32(sum[k], v, v);
+        }
+    }
+    for (; i < n; i += 4) {
+        float32x4_t v = i + 4 <= n ? vld1q_f32(x + i) : load_f32_part(x + i, n - i);
+        sum[0] = vfmaq_f32(sum[0], v, v);
+    }
+    float square = sum_lanes(vaddq_f32(vaddq_f32(sum[0], sum[1]), vaddq_f32(sum[2], sum[3])));
+    float scale = 1.0f / sqrtf(square / (float)n + eps);
+    for (i = 0; i + 4 <= n; i += 4) {
+        float32x4_t v = vmulq_n_f32(vld1q_f32(x + i), scale);
+        vst1q_f32(out + i, vmulq_f32(v, vld1q_f32(w + i)));
+    }
+    for (; i < n; i++) {
+        out[i] = x[i] * scale * w[i];
+    }
+}
+
+/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
+ * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
+ * subnormal. NaN stays NaN. */
+static float32x4_t exp_4(float32x4_t x) {
+    x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-105.0f)), vdupq_n_f32(89.0f));
+    int32x4_t k = vcvtnq_s32_f32(vmulq_n_f32(x, 1.44269504f));
+    float32x4_t kf = vcvtq_f32_s32(k);
+    float32x4_t r = vfmsq_f32(x, kf, vdupq_n_f32(0x1.62e4p-1f));
+    r = vfmsq_f32(r, kf, vdupq_n_f32(0x1.7f7d1cp-20f));
+    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    float32x4_t p = vdupq_n_f32(1.0f / 5040);
+    for (int i = 0; i < 7; i++) {
+        p = vfmaq_f32(vdupq_n_f32(factor[i]), p, r);
+    }
+    int32x4_t half = vshrq_n_s32(k, 1), rest = vsubq_s32(k, half);
+    const int32x4_t bias = vdupq_n_s32(127);
+    float32x4_t a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
+    float32x4_t b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
+    return vmulq_f32(vmulq_f32(p, a), b);
+}
+
+static float32x4_t silu_4(float32x4_t gate, float32x4_t up) {
+    float32x4_t below = vaddq_f32(vdupq_n_f32(1.0f), exp_4(vnegq_f32(gate)));
+    return vmulq_f32(vdivq_f32(gate, below), up);
+}
+
+static void silu_mul(const float *gate, const float *up, int32_t n, float *out) {
+    int32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        vst1q_f32(out + i, silu_4(vld1q_f32(gate + i), vld1q_f32(up + i)));
+    }
+    if (i < n) {
+        float32x4_t v = silu_4(load_f32_part(gate + i, n - i), load_f32_part(up + i, n - i));
+        store_f32_part(out + i, v, n - i);
+    }
+}
+
+static float exp_sum(float *x, float max, int32_t n) {
+    float32x4_t sum = vdupq_n_f32(0), top = vdupq_n_f32(max);
+    int32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        float32x4_t e = exp_4(vsubq_f32(vld1q_f32(x + i), top));
+        vst1q_f32(x + i, e);
+        sum = vaddq_f32(sum, e);
+    }
+    if (i < n) {
+        store_f32_part(x + i, exp_4(vsubq_f32(load_f32_part(x + i, n - i), top)), n - i);
+        sum = vaddq_f32(sum, load_f32_part(x + i, n - i));
+    }
+    return sum_lanes(sum);
+}
+
+/* b where it is larger than a: not where it is NaN. */
+static float32x4_t larger(float32x4_t a, float32x4_t b) {
+    return vbslq_f32(vcgtq_f32(b, a), b, a);
+}
+
+static float max_of(const float *x, int32_t n) {
+    float32x4_t max[2] = {vdupq_n_f32(-HUGE_VALF), vdupq_n_f32(-HUGE_VALF)};
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        max[0] = larger(max[0], vld1q_f32(x + i));
+        max[1] = larger(max[1], vld1q_f32(x + i + 4));
+    }
+    float largest = vmaxvq_f32(larger(max[0], max[1]));
+    for (; i < n; i++) {
+        largest = x[i] > largest ? x[i] : largest;
+    }
+    return largest;
+}
+
+static void add_scaled(float *y, float a, const float *x, int32_t n) {
+    int32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        vst1q_f32(y + i, vfmaq_n_f32(vld1q_f32(y + i), vld1q_f32(x + i), a));
+    }
+    if (i < n) {
+        float32x4_t v = load_f32_part(y + i, n - i);
+        store_f32_part(y + i, vfmaq_n_f32(v, load_f32_part(x + i, n - i), a), n - i);
+    }
+}
+
+void kernels_fill_neon(kernels *k) {
+    k->name = "neon";
+    k->quantize_act = quantize_act;
+    k->rms_norm = rms_norm;
+    k->silu_mul = silu_mul;
+    k->exp_sum = exp_sum;
+    k->add_scaled = add_scaled;
+    k->max_of = max_of;
+    kernels_fill_float_neon(k);
+    kernels_fill_rows_neon(k);
+}
+
+#endif
