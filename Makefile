@@ -148,7 +148,7 @@ check: $(TEST_NEEDS) ## run the fast tests (T=pattern: some of them)
 
 check-all: $(TEST_NEEDS) ## run them thoroughly: permutations, sanitizers, fuzz corpora
 	@BUILD=$(BUILD) MAKE="$(MAKE)" scripts/stages.sh thorough one-thread ring-floor io-threads \
-	    portable chunk-1 asan ubsan tsan fuzz-replay install
+	    portable chunk-1 asan ubsan tsan fuzz-replay install arm
 
 # Each sanitizer has a folder of its own; SMOE_TEST_SLOW stretches the time limits of tests.
 asan: ## the fast tests under AddressSanitizer
@@ -220,6 +220,9 @@ arm-check: ## compile the library for aarch64 (when a cross compiler is there)
 	    echo "arm-check: skipped, no working $(CROSS_ARM)"; \
 	fi
 
+check-arm: ## build for aarch64, test kernels and a model under qemu (when both are there)
+	@BUILD=$(BUILD) MAKE="$(MAKE)" CROSS_ARM="$(CROSS_ARM)" tests/scripts/arm.sh
+
 bench: $(BUILD)/smoe-bench $(BUILD)/smoe ## measure kernels, decode and prefill (B=pattern: some)
 	@SMOE_BIN=$(BUILD)/smoe $(BUILD)/smoe-bench $(B)
 
@@ -265,7 +268,7 @@ help: ## list the targets
 
 FORCE:
 .PHONY: all check check-all asan ubsan tsan fuzz fuzzers fuzz-replay lint tidy format arm-check \
-        bench bench-kernels install uninstall dist clean help FORCE
+        check-arm bench bench-kernels install uninstall dist clean help FORCE
 .SECONDARY:
 
 -include $(patsubst %.o,%.d,$(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ) $(BENCH_OBJ) $(FUZZ_OBJ) \

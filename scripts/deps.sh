@@ -1,11 +1,13 @@
 #!/bin/sh
 # Installs what is missing, through the system's package manager.
 #
-#     scripts/deps.sh [-y] [build | test | dev]       default: build
+#     scripts/deps.sh [-y] [build | test | dev | arm]    default: build
 #
 #   build  compiler, make and the libraries smoe is built from
 #   test   also what checks it: clang with its fuzzer, clang-format, clang-tidy, shellcheck
 #   dev    also a cross compiler for aarch64 and gdb
+#   arm    as build, and what `make check-arm` needs: that compiler, qemu, and on Debian the
+#          libraries for arm64, which is added as a foreign architecture
 #
 # Looks for commands and libraries, not for names of packages; does nothing when all is there. Says
 # what it will install; on a terminal it asks once (-y: it does not). Uses sudo when not root.
@@ -18,9 +20,9 @@ yes=
 }
 level=${1:-build}
 case $level in
-build | test | dev) ;;
+build | test | dev | arm) ;;
 *)
-    echo "usage: scripts/deps.sh [-y] [build | test | dev]" >&2
+    echo "usage: scripts/deps.sh [-y] [build | test | dev | arm]" >&2
     exit 2
     ;;
 esac
@@ -87,7 +89,8 @@ find_missing() {
     has_library libxxhash || want libxxhash-dev xxhash-devel xxhash xxhash-devel xxhash-dev
     has_library liburing || want liburing-dev liburing-devel liburing liburing-devel liburing-dev
     has_library libedit || want libedit-dev libedit-devel libedit libedit-devel libedit-dev
-    [ "$level" != build ] || return 0
+    [ "$level" != arm ] || find_missing_arm
+    case $level in build | arm) return 0 ;; esac
     has clang || want clang clang clang clang clang
     has_fuzzer || want "$(debian_fuzzer)" compiler-rt compiler-rt - compiler-rt
     { has clang-format || has clang-format-14; } ||
@@ -95,11 +98,26 @@ find_missing() {
     has clang-tidy || want clang-tidy clang-tools-extra clang clang-tools clang-extra-tools
     has shellcheck || want shellcheck ShellCheck shellcheck ShellCheck shellcheck
     [ "$level" != test ] || return 0
+    find_missing_cross
+    has gdb || want gdb gdb gdb gdb gdb
+}
+
+find_missing_cross() {
     has_compiler aarch64-linux-gnu-gcc || {
         want gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc - -
         want libc6-dev-arm64-cross - aarch64-linux-gnu-glibc - -
     }
-    has gdb || want gdb gdb gdb gdb gdb
+}
+
+find_missing_arm() {
+    find_missing_cross
+    has qemu-aarch64 || want qemu-user qemu-user qemu-user qemu-linux-user qemu-aarch64
+    [ "$manager" = apt-get ] || return 0
+    pc=/usr/lib/aarch64-linux-gnu/pkgconfig
+    [ -e $pc/json-c.pc ] || want libjson-c-dev:arm64
+    [ -e $pc/libpcre2-8.pc ] || want libpcre2-dev:arm64
+    [ -e $pc/libutf8proc.pc ] || want libutf8proc-dev:arm64
+    [ -e $pc/libxxhash.pc ] || want libxxhash-dev:arm64
 }
 
 # Its name holds the version of the distribution's clang; before clang 14 it came with another one.
@@ -149,6 +167,10 @@ if [ -z "$manager" ]; then
     exit 1
 fi
 if [ "$manager" = apt-get ]; then
+    if [ "$level" = arm ] && ! dpkg --print-foreign-architectures | grep -qx arm64; then
+        echo "deps: adding the foreign architecture arm64"
+        as_root dpkg --add-architecture arm64
+    fi
     echo "deps: refreshing the list of packages"
     as_root apt-get update -qq || echo "deps: that failed; trying with the list there is" >&2
     find_missing # names may depend on the list

@@ -38,6 +38,7 @@ command_of() {
     style) LINT_WITHOUT=tidy once make_in "$BUILD" lint ;;
     warnings) once warnings ;;
     install) once tests/scripts/install.sh ;;
+    arm) make_in "$BUILD" check-arm ;;
     *)
         echo "no stage named $1"
         return 2
