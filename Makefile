@@ -71,7 +71,7 @@ compile_flags = $(strip $(BASE_CFLAGS) $(call file_flags,$(1)) $(CFLAGS))
 # ---- sources
 
 ALL_SRC := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c)))
-OTHER_ISA := $(if $(X86),,%_avx2.c %_avx512.c) $(if $(ARM),,%_neon.c)
+OTHER_ISA := $(if $(X86),,%_avx2.c %_avxvnni.c %_avx512.c) $(if $(ARM),,%_neon.c)
 LIB_SRC := $(filter-out $(OTHER_ISA),$(ALL_SRC))
 CLI_SRC := $(sort $(wildcard src/cli/*.c))
 TEST_SRC := $(sort $(wildcard tests/*.c))
