@@ -188,8 +188,26 @@ ALWAYS_INLINE void kv_dot_tile(enum float_kind kind, int n_q, const float *q, co
     }
 }
 
-ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
-                          float scale, float *out, size_t out_stride) {
+/* Rows go in strips that all queries finish before the next begins, so that a strip is read from
+ * memory once; two strips ahead is far enough to have the rows in L1 by then. */
+enum { KV_STRIP_ROWS = 8, KV_STRIPS_AHEAD = 2 };
+
+/* The strip of k that begins at row i; what follows is fetched, also past k's end, where the cache
+ * mostly goes on. */
+ALWAYS_INLINE kv_rows kv_strip(const kv_rows *k, size_t row_bytes, int32_t i) {
+    kv_rows strip = *k;
+    size_t bytes = KV_STRIP_ROWS * row_bytes;
+    strip.at = (const uint8_t *)k->at + (size_t)i * row_bytes;
+    strip.n_row = k->n_row - i < KV_STRIP_ROWS ? k->n_row - i : KV_STRIP_ROWS;
+    uintptr_t next = (uintptr_t)strip.at + KV_STRIPS_AHEAD * bytes;
+    for (size_t b = 0; b < bytes; b += 64) {
+        _mm_prefetch((const char *)(next + b), _MM_HINT_T0);
+    }
+    return strip;
+}
+
+ALWAYS_INLINE void kv_dot_strip(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
+                                float *out, size_t out_stride) {
     int32_t j = 0;
     for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
         kv_dot_tile(kind, KV_QUERIES, q + (size_t)j * (size_t)k->dim, k,
@@ -199,11 +217,23 @@ ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, int32_t n_q, con
         kv_dot_tile(kind, 1, q + (size_t)j * (size_t)k->dim, k, out + (size_t)j * out_stride,
                     out_stride);
     }
-    for (j = 0; j < n_q; j++) {
-        for (int32_t i = 0; i < k->n_row; i++) {
+}
+
+static void kv_scale(float scale, int32_t n_q, int32_t n_row, float *out, size_t out_stride) {
+    for (int32_t j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < n_row; i++) {
             out[(size_t)j * out_stride + (size_t)i] *= scale;
         }
     }
+}
+
+ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
+                          float scale, float *out, size_t out_stride) {
+    for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
+        kv_rows strip = kv_strip(k, k->row_stride * float_kind_bytes[kind], i);
+        kv_dot_strip(kind, q, n_q, &strip, out + i, out_stride);
+    }
+    kv_scale(scale, n_q, k->n_row, out, out_stride);
 }
 
 /* n_vec vectors of columns from c on, over all rows, of n_q queries; the last vector has part lanes
@@ -261,8 +291,8 @@ ALWAYS_INLINE void kv_mix_tile(enum float_kind kind, int n_q, int n_vec, const f
     }
 }
 
-ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, size_t p_stride, int32_t n_q,
-                          const kv_rows *v, float *acc) {
+ALWAYS_INLINE void kv_mix_strip(enum float_kind kind, const float *p, size_t p_stride, int32_t n_q,
+                                const kv_rows *v, float *acc) {
     const size_t dim = (size_t)v->dim;
     int32_t j = 0;
     for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
@@ -271,6 +301,14 @@ ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, size_t p_stride,
     }
     for (; j < n_q; j++) {
         kv_mix_tile(kind, 1, 8, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
+    }
+}
+
+ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, size_t p_stride, int32_t n_q,
+                          const kv_rows *v, float *acc) {
+    for (int32_t i = 0; i < v->n_row; i += KV_STRIP_ROWS) {
+        kv_rows strip = kv_strip(v, v->row_stride * float_kind_bytes[kind], i);
+        kv_mix_strip(kind, p + i, p_stride, n_q, &strip, acc);
     }
 }
 
