@@ -10,6 +10,7 @@ static const struct {
     bench_fn *fn;
 } benches[] = {
     {"kernels", "matrix products of every variant, beside a plain memory read", bench_kernels},
+    {"kv", "attention over a long KV cache of every type", bench_kv},
     {"model", "prefill and decode of a checkpoint and its vaults", bench_model},
     {"codebooks", "derive the value tables of Q4 and Q2 and compare with the built-in ones",
      bench_codebooks},

@@ -6,6 +6,7 @@
 typedef int bench_fn(int argc, char **argv);
 
 bench_fn bench_kernels;   /* bench_kernels.c */
+bench_fn bench_kv;        /* bench_kv.c */
 bench_fn bench_model;     /* bench_model.c */
 bench_fn bench_codebooks; /* bench_codebooks.c */
 bench_fn bench_grammar;   /* bench_grammar.c */

@@ -87,7 +87,8 @@ typedef struct smoe_info {
     uint64_t token_cycle_bytes;   /* of the experts that one token touches */
     uint64_t smallest_ring_bytes; /* a token cycle as it lies in the ring, aligned */
     uint64_t scout_bytes;         /* resident weights */
-    uint64_t kv_token_bytes;      /* KV cache for one token, default precision */
+    uint64_t kv_token_bytes;      /* KV cache for one token in f16, */
+    uint64_t kv_q8_token_bytes;   /* and in q8 */
 } smoe_info;
 
 /* Reads headers only. */
@@ -152,9 +153,15 @@ typedef struct smoe_session smoe_session;
 typedef struct smoe_tokenizer smoe_tokenizer;
 
 typedef enum smoe_precision {
-    SMOE_PRECISION_DEFAULT,  /* int8 activations against quantised weights, f16 KV */
-    SMOE_PRECISION_REFERENCE /* float32 on dequantised weights, f32 KV */
+    SMOE_PRECISION_DEFAULT,  /* int8 activations against quantised weights */
+    SMOE_PRECISION_REFERENCE /* float32 on dequantised weights */
 } smoe_precision;
+typedef enum smoe_kv_type {
+    SMOE_KV_AUTO, /* f16; f32 in reference precision */
+    SMOE_KV_F16,
+    SMOE_KV_F32,
+    SMOE_KV_Q8 /* int8 in blocks of 32 with an f16 scale: 8.5 bits a value; docs/quantisation.md */
+} smoe_kv_type;
 typedef enum smoe_io_choice { SMOE_IO_AUTO, SMOE_IO_URING, SMOE_IO_THREADS } smoe_io_choice;
 typedef enum smoe_policy {
     SMOE_POLICY_ADAPTIVE, /* keep what is likeliest to be used next; docs/cache-policy.md */
@@ -175,6 +182,7 @@ typedef struct smoe_model_options {
                               is one for each core. The calling thread is never bound. */
     int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
     smoe_precision precision;
+    smoe_kv_type kv; /* how keys and values are kept; changes results slightly */
     smoe_io_choice io;
     smoe_policy policy;    /* what the ring keeps; never changes a result */
     smoe_switch direct;    /* O_DIRECT: auto falls back with a notice, on insists */
@@ -204,6 +212,7 @@ typedef struct smoe_plan {
     uint64_t reserve_bytes; /* kept free under the ceiling */
     uint64_t token_cycle_bytes;
     uint64_t smallest_ceiling_bytes;
+    smoe_kv_type kv; /* never SMOE_KV_AUTO */
     int32_t context_tok;
     int32_t chunk_tok;
     int32_t n_thread;
@@ -612,6 +621,7 @@ typedef struct smoe_stats {
     uint64_t drive_bytes_of[SMOE_STAT_DRIVES];
     char io_backend[16];
     char isa[16];
+    char kv_type[8]; /* "f16", "f32", "q8" */
     bool direct;
 } smoe_stats;
 

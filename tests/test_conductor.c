@@ -60,6 +60,43 @@ TEST(generation_ends_at_context_stop_and_end) {
     close_opened(&o);
 }
 
+/* Heads of 16 values take a whole block of q8 each. */
+static void check_kv_bytes(const char *path, smoe_precision precision, smoe_kv_type kv,
+                           smoe_kv_type want, const char *name, uint64_t token_bytes) {
+    smoe_model_options options = {
+        .n_thread = 1, .context_tok = 100, .precision = precision, .kv = kv};
+    opened o = open_with(path, &options);
+    const smoe_plan *plan = smoe_model_plan(o.model);
+    smoe_stats stats;
+    smoe_model_stats(o.model, &stats);
+    CHECK_INT(plan->kv, want);
+    CHECK_TEXT(stats.kv_type, name);
+    CHECK_INT(o.session->kv.bytes, 100 * token_bytes);
+    uint64_t vocab = (uint64_t)smoe_model_info(o.model)->vocab_size;
+    CHECK_INT(plan->kv_bytes, 100 * token_bytes + vocab * 4 + 100 * 4);
+    close_opened(&o);
+}
+
+TEST(kv_types_take_what_the_plan_says) {
+    const char *tales = test_model("tales-8m"), *small = test_data("fixtures/mixtral");
+    const smoe_precision usual = SMOE_PRECISION_DEFAULT, exact = SMOE_PRECISION_REFERENCE;
+    smoe_info info;
+    CHECK_OK(smoe_describe(tales, &info, &err));
+    uint64_t f16 = info.kv_token_bytes, q8 = info.kv_q8_token_bytes;
+    CHECK_INT(q8, f16 / 64 * 34);
+    check_kv_bytes(tales, usual, SMOE_KV_AUTO, SMOE_KV_F16, "f16", f16);
+    check_kv_bytes(tales, exact, SMOE_KV_AUTO, SMOE_KV_F32, "f32", 2 * f16);
+    check_kv_bytes(tales, usual, SMOE_KV_F32, SMOE_KV_F32, "f32", 2 * f16);
+    check_kv_bytes(tales, exact, SMOE_KV_F16, SMOE_KV_F16, "f16", f16);
+    check_kv_bytes(tales, usual, SMOE_KV_Q8, SMOE_KV_Q8, "q8", q8);
+    CHECK_OK(smoe_describe(small, &info, &err));
+    CHECK_INT(info.kv_q8_token_bytes, info.kv_token_bytes / 32 * 34);
+    check_kv_bytes(small, usual, SMOE_KV_Q8, SMOE_KV_Q8, "q8", info.kv_q8_token_bytes);
+    smoe_model *model;
+    smoe_model_options options = {.kv = (smoe_kv_type)(SMOE_KV_Q8 + 1)};
+    CHECK_ERR(smoe_model_open(&model, tales, &options, &err), SMOE_ERR_ARGUMENT);
+}
+
 /* ---- one ceiling */
 
 /* Runs in a process of its own, so that VmHWM is this model's alone. */

@@ -170,11 +170,47 @@ TEST(reference_precision_is_invariant_too) {
     check_same(&want, path, &o, "reference, small ring, chunk of 7");
 }
 
+/* A token's keys and values are quantised by themselves, so int8 blocks change nothing here. */
+static void check_q8_kv(const char *path, smoe_precision precision) {
+    smoe_model_options o = base_options();
+    o.kv = SMOE_KV_Q8;
+    o.precision = precision;
+    outcome want = run_model(path, &o);
+    const struct {
+        const char *what;
+        int32_t threads, chunk;
+        smoe_io_choice io;
+        smoe_switch lookahead;
+    } cases[] = {
+        {"q8 KV, chunk of 1", 2, 1, SMOE_IO_AUTO, SMOE_AUTO},
+        {"q8 KV, chunk of 7, one thread", 1, 7, SMOE_IO_AUTO, SMOE_OFF},
+        {"q8 KV, one chunk, three threads", 3, 192, SMOE_IO_THREADS, SMOE_ON},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        o.ring_bytes = ring_floor(path);
+        o.n_thread = cases[i].threads;
+        o.chunk_tok = cases[i].chunk;
+        o.io = cases[i].io;
+        o.lookahead = cases[i].lookahead;
+        check_same(&want, path, &o, cases[i].what);
+    }
+    free(want.logits);
+    free(want.ids);
+    free(want.last);
+}
+
+TEST(q8_kv_is_invariant_too) {
+    check_q8_kv(test_model("tales-8m"), SMOE_PRECISION_DEFAULT);
+    check_q8_kv(sculpted(test_model("tales-8m"), "q4"), SMOE_PRECISION_DEFAULT);
+    check_q8_kv(test_data("gguf/qwen2_moe.gguf"), SMOE_PRECISION_REFERENCE);
+}
+
 /* A prefix kept from an earlier call must not show either. */
-TEST(reused_prefix_equals_fresh) {
+static void check_reused_prefix(smoe_kv_type kv) {
     smoe_error err;
     const char *path = test_model("tales-8m");
     smoe_model_options options = base_options();
+    options.kv = kv;
     opened o = open_with(path, &options);
     size_t vocab = (size_t)smoe_model_info(o.model)->vocab_size;
     const int32_t *prompt = prompt_of(vocab);
@@ -196,4 +232,9 @@ TEST(reused_prefix_equals_fresh) {
     }
     free(fresh);
     close_opened(&o);
+}
+
+TEST(reused_prefix_equals_fresh) {
+    check_reused_prefix(SMOE_KV_AUTO);
+    check_reused_prefix(SMOE_KV_Q8);
 }

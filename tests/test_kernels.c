@@ -445,22 +445,37 @@ TEST(kernels_exponentials_at_the_edges) {
     }
 }
 
+/* Stored rows, stride units apart, that end at an unmapped page; what lies between them has to stay
+ * as it was, and every variant has to store the same bits. */
+static uint8_t *make_rows(const kernels *k, enum kv_type type, int32_t n_row, int32_t dim,
+                          size_t stride) {
+    size_t unit = kv_unit_of(type).bytes, row = kv_row_units(type, dim) * unit;
+    size_t bytes = (size_t)(n_row - 1) * stride * unit + row;
+    uint8_t *cache = test_guarded(bytes), *want = test_guarded(bytes);
+    memset(cache, 0xd6, bytes);
+    memset(want, 0xd6, bytes);
+    for (int32_t i = 0; i < n_row; i++) {
+        const float *x = random_floats((size_t)dim);
+        k->kv_store[type](x, dim, cache + (size_t)i * stride * unit);
+        kernels_variant(0)->kv_store[type](x, dim, want + (size_t)i * stride * unit);
+    }
+    CHECK(memcmp(cache, want, bytes) == 0);
+    return cache;
+}
+
 static void check_kv(const kernels *k, enum kv_type type, int32_t n_q, int32_t n_row, int32_t dim) {
     const kernels *ref = kernels_variant(0);
-    size_t elem = type == KV_F16 ? 2 : 4, stride = (size_t)dim + 3, n = (size_t)n_row;
+    size_t unit = kv_unit_of(type).bytes, stride = kv_row_units(type, dim) + 3, n = (size_t)n_row;
     size_t gap = n + 2, n_out = (size_t)(n_q - 1) * gap + n, n_acc = (size_t)n_q * (size_t)dim;
-    uint8_t *cache = test_guarded(((n - 1) * stride + (size_t)dim) * elem);
+    uint8_t *cache = make_rows(k, type, n_row, dim, stride);
     float *q = random_floats(n_acc), *p = random_floats(n_out);
-    for (size_t i = 0; i < n; i++) {
-        k->kv_store[type](random_floats((size_t)dim), dim, cache + i * stride * elem);
-    }
     kv_rows rows = {cache, stride, n_row, dim};
     float *got = poisoned(n_out), *want = poisoned(n_out), *alone = poisoned(n_out);
     k->kv_dot[type](q, n_q, &rows, 0.125f, got, gap);
     ref->kv_dot[type](q, n_q, &rows, 0.125f, want, gap);
     check_close(k, "kv_dot", got, want, (int32_t)n_out, 1e-6, 1e-6 * sqrt(dim));
     for (size_t i = 0; i < n * (size_t)n_q; i++) {
-        kv_rows one = {cache + i % n * stride * elem, stride, 1, dim};
+        kv_rows one = {cache + i % n * stride * unit, stride, 1, dim};
         k->kv_dot[type](q + i / n * (size_t)dim, 1, &one, 0.125f, alone + i / n * gap + i % n, 1);
     }
     CHECK(memcmp(got, alone, n_out * sizeof *got) == 0);
@@ -473,7 +488,7 @@ static void check_kv(const kernels *k, enum kv_type type, int32_t n_q, int32_t n
     ref->kv_mix[type](p, gap, n_q, &rows, acc_want);
     check_close(k, "kv_mix", acc, acc_want, (int32_t)n_acc, 1e-6, 1e-6 * n_row);
     for (size_t i = 0; i < n * (size_t)n_q; i++) {
-        kv_rows one = {cache + i % n * stride * elem, stride, 1, dim};
+        kv_rows one = {cache + i % n * stride * unit, stride, 1, dim};
         k->kv_mix[type](p + i / n * gap + i % n, 1, 1, &one, step + i / n * (size_t)dim);
     }
     CHECK(memcmp(acc, step, n_acc * sizeof *acc) == 0);
@@ -481,14 +496,85 @@ static void check_kv(const kernels *k, enum kv_type type, int32_t n_q, int32_t n
     free(step);
 }
 
+/* In int8 blocks: the same bits as floats of the same values give. A variant that takes the
+ * portable kernels for blocks sums its floats in another way. */
+static void check_kv_q8_as_floats(const kernels *k, int32_t n_q, int32_t n_row, int32_t dim) {
+    const kernels *ref = kernels_variant(0);
+    if ((k->kv_dot[KV_Q8] == ref->kv_dot[KV_Q8]) != (k->kv_dot[KV_F32] == ref->kv_dot[KV_F32])) {
+        return;
+    }
+    size_t stride = kv_row_units(KV_Q8, dim), n = (size_t)n_row, d = (size_t)dim;
+    uint8_t *cache = make_rows(k, KV_Q8, n_row, dim, stride);
+    float *values = test_guarded(n * d * sizeof *values);
+    for (size_t i = 0; i < n; i++) {
+        k->dequant_row[DT_Q8](cache + i * stride * sizeof(block_q8), dim, values + i * d);
+    }
+    kv_rows blocks = {cache, stride, n_row, dim}, floats = {values, d, n_row, dim};
+    float *q = random_floats((size_t)n_q * d), *p = random_floats((size_t)n_q * n);
+    float *got = poisoned((size_t)n_q * n), *want = poisoned((size_t)n_q * n);
+    k->kv_dot[KV_Q8](q, n_q, &blocks, 0.3f, got, n);
+    k->kv_dot[KV_F32](q, n_q, &floats, 0.3f, want, n);
+    CHECK(memcmp(got, want, (size_t)n_q * n * sizeof *got) == 0);
+    float *acc = random_floats((size_t)n_q * d), *acc_want = test_guarded((size_t)n_q * d * 4);
+    memcpy(acc_want, acc, (size_t)n_q * d * sizeof *acc);
+    k->kv_mix[KV_Q8](p, n, n_q, &blocks, acc);
+    k->kv_mix[KV_F32](p, n, n_q, &floats, acc_want);
+    CHECK(memcmp(acc, acc_want, (size_t)n_q * d * sizeof *acc) == 0);
+}
+
 TEST(kernels_attention_matches_portable) {
-    static const int32_t head_dim[] = {1, 7, 8, 24, 64, 80, 96, 128, 129, 192, 256};
+    static const int32_t head_dim[] = {1, 7, 8, 24, 40, 64, 80, 96, 128, 129, 192, 256, 545};
     for (int v = 0; kernels_variant(v); v++) {
-        for (int i = 0; i < 11; i++) {
+        for (int i = 0; i < 13; i++) {
             for (int32_t n_row = 1; n_row < 40; n_row += 6) {
                 int32_t n_q = 1 + (int32_t)(test_rand() % 9);
                 check_kv(kernels_variant(v), KV_F32, n_q, n_row, head_dim[i]);
                 check_kv(kernels_variant(v), KV_F16, n_q, n_row, head_dim[i]);
+                check_kv(kernels_variant(v), KV_Q8, n_q, n_row, head_dim[i]);
+                check_kv_q8_as_floats(kernels_variant(v), n_q, n_row, head_dim[i]);
+            }
+        }
+    }
+}
+
+/* A block of one value and its negative, and what is made of them. */
+static block_q8 stored_block(const kernels *k, float a, float b) {
+    float x[32] = {a, b};
+    block_q8 block;
+    memset(&block, 0xd6, sizeof block);
+    k->kv_store[KV_Q8](x, 32, &block);
+    return block;
+}
+
+TEST(kernels_kv_q8_stores_nearest) {
+    for (int v = 0; kernels_variant(v); v++) {
+        const kernels *k = kernels_variant(v);
+        block_q8 b = stored_block(k, 127.0f, -2.5f); /* ties to even */
+        CHECK(f16_to_f32(b.d) == 1 && b.q[0] == 127 && b.q[1] == -2 && b.q[2] == 0);
+        b = stored_block(k, -127.0f, 3.5f);
+        CHECK(f16_to_f32(b.d) == 1 && b.q[0] == -127 && b.q[1] == 4);
+        b = stored_block(k, 0, -0.0f);
+        CHECK(b.d == 0 && b.q[0] == 0 && b.q[1] == 0);
+        b = stored_block(k, 0x1p-20f, -0x1p-21f); /* the scale is subnormal, coarse: no wrapping */
+        CHECK(b.d == 0 && b.q[0] == 0 && b.q[1] == 0);
+        b = stored_block(k, 1e-5f, -1e-5f);
+        CHECK(b.d == 1 && b.q[0] == 127 && b.q[1] == -127);
+        const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 8.4e6f, -3e38f};
+        for (int i = 0; i < 6; i++) {
+            b = stored_block(k, 1, bad[i]);
+            CHECK(isnan(f16_to_f32(b.d)));
+        }
+        for (int round = 0; round < 2000; round++) {
+            float x[45], magnitude = ldexpf(1, (int)(test_rand() % 30) - 10);
+            block_q8 row[2];
+            for (int i = 0; i < 45; i++) {
+                x[i] = test_normal() * magnitude;
+            }
+            k->kv_store[KV_Q8](x, 45, row);
+            for (int i = 0; i < 64; i++) {
+                float d = f16_to_f32(row[i / 32].d), got = d * (float)row[i / 32].q[i % 32];
+                /* half a step, and what rounding in floats adds */
+                CHECK(fabsf(got - (i < 45 ? x[i] : 0)) <= d * 0.50001f);
             }
         }
     }

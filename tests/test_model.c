@@ -87,7 +87,8 @@ TEST(qwen3_moe_defaults_are_those_of_transformers) {
     CHECK_INT(spec_moe_layers(&s), 4);
     CHECK_INT(s.begin_id, -1);
     CHECK_INT(s.n_end_id, 0);
-    CHECK_INT(spec_kv_token_bytes(&s, 2), 4 * 4 * 32 * 2);
+    CHECK_INT(spec_kv_token_bytes(&s, 1, 2), 4 * 4 * 32 * 2);
+    CHECK_INT(spec_kv_token_bytes(&s, 32, 34), 4 * 4 * 2 * 34); /* heads of 16: a block each */
 }
 
 TEST(mixtral_defaults_are_those_of_transformers) {

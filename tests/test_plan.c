@@ -75,6 +75,23 @@ TEST(plan_reckons_by_ceiling) {
     json_object_put(o);
 }
 
+TEST(plan_takes_the_type_of_the_kv_cache) {
+    struct json_object *f16 = parsed(
+        test_smoe("plan", TALES, "--memory", "64M", "--drive-rate", "1G", "--json", NULL), 0);
+    struct json_object *q8 = parsed(test_smoe("plan", TALES, "--memory", "64M", "--drive-rate",
+                                              "1G", "--json", "--kv", "q8", NULL),
+                                    0);
+    CHECK_TEXT(text(get(f16, "plan"), "kv_type"), "f16");
+    CHECK_TEXT(text(get(q8, "plan"), "kv_type"), "q8");
+    double saved = number(get(f16, "plan"), "kv_bytes") - number(get(q8, "plan"), "kv_bytes");
+    CHECK_INT(saved, 1024 * (1536 - 816));
+    json_object_put(f16);
+    json_object_put(q8);
+    test_run r = test_smoe("plan", TALES, "--kv", "q4", NULL);
+    CHECK_INT(r.status, 1);
+    CHECK_HAS(r.err, "--kv must be one of auto|f16|f32|q8");
+}
+
 TEST(plan_names_a_ceiling_that_works) {
     if (!alloc_guard_active()) {
         SKIP("a sanitizer's own memory would count");

@@ -117,6 +117,77 @@ TEST(fixtures_in_default_precision) {
     }
 }
 
+/* ---- the KV cache's types */
+
+/* Root mean square of the difference from the logits with an f32 KV cache, over their range. */
+static double kv_loss(const char *path, const int32_t *ids, size_t n_id, smoe_kv_type kv) {
+    smoe_model_options options = {
+        .n_thread = 2, .context_tok = (int32_t)n_id, .precision = SMOE_PRECISION_REFERENCE};
+    test_apply_permutation(&options);
+    float *row[2];
+    size_t vocab = 0;
+    for (int i = 0; i < 2; i++) {
+        options.kv = i ? kv : SMOE_KV_F32;
+        opened o = open_with(path, &options);
+        row[i] = all_logits(&o, ids, n_id);
+        vocab = (size_t)smoe_model_info(o.model)->vocab_size;
+        close_opened(&o);
+    }
+    double lo = HUGE_VAL, hi = -HUGE_VAL, sum = 0;
+    for (size_t i = 0; i < n_id * vocab; i++) {
+        double want = (double)row[0][i], d = (double)row[1][i] - want;
+        lo = fmin(lo, want);
+        hi = fmax(hi, want);
+        sum += d * d;
+    }
+    free(row[0]);
+    free(row[1]);
+    return sqrt(sum / (double)(n_id * vocab)) / (hi - lo);
+}
+
+static void check_kv_loss(const char *path, const int32_t *ids, size_t n_id, double f16_limit,
+                          double q8_limit) {
+    double f16 = kv_loss(path, ids, n_id, SMOE_KV_F16), q8 = kv_loss(path, ids, n_id, SMOE_KV_Q8);
+    if (!(f16 <= f16_limit && q8 <= q8_limit && q8 > f16)) {
+        FAIL("%s: logits differ by %.2e of their range with f16 and by %.2e with q8", path, f16,
+             q8);
+    }
+}
+
+/* A step of a q8 block is 1/127 of its largest value, so a value is off by 0.3 of 1/127, some 0.5 %
+ * of what is usual in a block; of f16 by 0.03 %. Attention averages that, and norms keep it from
+ * growing, so the logits are off by about such a share of their spread. What goes beyond comes
+ * from routers whose choice tips over, which in random models of one or two layers is a visible
+ * part: hence the mean square, not the worst. Unrelated logits differ by 20 % of the range. */
+TEST(fixtures_with_q8_kv) {
+    static const char *const names[] = {"qwen3_moe", "qwen3_moe_dense_mix", "mixtral",
+                                        "qwen2_moe", "qwen3_moe_window",    "olmoe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char dir[64], file[96];
+        size_t n_id;
+        snprintf(dir, sizeof dir, "fixtures/%s", names[i]);
+        snprintf(file, sizeof file, "fixtures/%s/expected.safetensors", names[i]);
+        int32_t *ids = truth_ids(test_data(file), "input_ids", &n_id);
+        check_kv_loss(test_data(dir), ids, n_id, 3e-4, 1e-2);
+        free(ids);
+    }
+}
+
+TEST(tales_8m_with_q8_kv) {
+    size_t bytes, n_id;
+    int32_t *ids;
+    smoe_tokenizer *tokenizer;
+    char *text = test_read_file(test_data("valid-head.txt"), &bytes);
+    CHECK(bytes > 4000);
+    CHECK_OK(smoe_tokenizer_open(&tokenizer, test_model("tales-8m"), &err));
+    CHECK_OK(smoe_tokenize(tokenizer, text, 4000, false, &ids, &n_id, &err));
+    CHECK(n_id > 512);
+    check_kv_loss(test_model("tales-8m"), ids, 512, 3e-4, 3e-3);
+    smoe_tokenizer_close(tokenizer);
+    smoe_free(ids);
+    free(text);
+}
+
 /* ---- the tales models */
 
 static struct json_object *load_golden(const char *dir) {
@@ -178,8 +249,8 @@ TEST(tales_28m_greedy) {
 }
 
 /* Mean over the first n windows of valid.txt against the golden values of the same windows. */
-static void check_perplexity(const char *golden_dir, const char *path, smoe_precision precision,
-                             size_t n_window, double limit) {
+static void check_perplexity_kv(const char *golden_dir, const char *path, smoe_precision precision,
+                                smoe_kv_type kv, size_t n_window, double limit) {
     struct json_object *golden = load_golden(golden_dir);
     struct json_object *list = json_find(json_find(golden, "perplexity"), "nll_per_window");
     size_t bytes, n_id;
@@ -188,7 +259,8 @@ static void check_perplexity(const char *golden_dir, const char *path, smoe_prec
     /* the windows used here lie before the first document separator */
     bytes = bytes < 4000 * (n_window + 1) ? bytes : 4000 * (n_window + 1);
     CHECK(!memmem(text, bytes, "<|endoftext|>", 13));
-    smoe_model_options options = {.n_thread = 2, .context_tok = 512, .precision = precision};
+    smoe_model_options options = {
+        .n_thread = 2, .context_tok = 512, .precision = precision, .kv = kv};
     test_apply_permutation(&options);
     if (test_ring_floor()) {
         options.ring_bytes = ring_floor(path);
@@ -212,6 +284,16 @@ static void check_perplexity(const char *golden_dir, const char *path, smoe_prec
     smoe_free(ids);
     free(text);
     close_opened(&o);
+}
+
+static void check_perplexity(const char *golden_dir, const char *path, smoe_precision precision,
+                             size_t n_window, double limit) {
+    check_perplexity_kv(golden_dir, path, precision, SMOE_KV_AUTO, n_window, limit);
+}
+
+TEST(tales_8m_perplexity_q8_kv) {
+    check_perplexity_kv(test_model("tales-8m"), test_model("tales-8m"), SMOE_PRECISION_REFERENCE,
+                        SMOE_KV_Q8, 4, 0.005);
 }
 
 TEST(tales_8m_perplexity_reference) {

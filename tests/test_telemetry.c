@@ -86,6 +86,7 @@ static smoe_stats made_stats(void) {
                         .drive_bytes_of = {30000000, 10000000},
                         .io_backend = "io_uring",
                         .isa = "avx2",
+                        .kv_type = "q8",
                         .direct = true};
 }
 
@@ -164,6 +165,7 @@ TEST(telemetry_json_has_every_counter) {
     CHECK(json_object_get_boolean(json_find(o, "direct")));
     CHECK_TEXT(json_object_get_string(json_find(o, "io_backend")), "io_uring");
     CHECK_TEXT(json_object_get_string(json_find(o, "isa")), "avx2");
+    CHECK_TEXT(json_object_get_string(json_find(o, "kv_type")), "q8");
     json_object_put(o);
 }
 

@@ -122,9 +122,9 @@ static void print_row(const bench_job *job, const bench_result *r) {
 static void print_foot(const bench_job *job, const bench_result *r) {
     int kind = job->n_tok[BENCH_DECODE] > 0 ? BENCH_DECODE : BENCH_PREFILL;
     const smoe_stats *s = &r->run[kind][r->n_run - 1].stats;
-    printf("\n%s, %d layers, %s experts; %d thread%s, %s, %s, %s", r->info.family, r->info.n_layer,
-           r->info.expert_type, r->plan.n_thread, r->plan.n_thread == 1 ? "" : "s", s->isa,
-           s->io_backend, s->direct ? "O_DIRECT" : "buffered");
+    printf("\n%s, %d layers, %s experts; %d thread%s, %s, KV in %s, %s, %s", r->info.family,
+           r->info.n_layer, r->info.expert_type, r->plan.n_thread, r->plan.n_thread == 1 ? "" : "s",
+           s->isa, s->kv_type, s->io_backend, s->direct ? "O_DIRECT" : "buffered");
     if (s->probed_bytes_per_s > 0) {
         printf("; the drive gave %.2f GB/s when probed", s->probed_bytes_per_s * 1e-9);
     }
@@ -176,6 +176,7 @@ static struct json_object *row_json(const bench_job *job, const bench_result *r)
     json_object_object_add(o, "io_backend", json_object_new_string(s->io_backend));
     json_object_object_add(o, "direct", json_object_new_boolean(s->direct));
     json_object_object_add(o, "isa", json_object_new_string(s->isa));
+    json_object_object_add(o, "kv_type", json_object_new_string(s->kv_type));
     for (int k = 0; k < BENCH_KINDS; k++) {
         if (job->n_tok[k] > 0) {
             json_object_object_add(o, kind_name[k],

@@ -34,9 +34,11 @@ static void print_info(const char *path, const smoe_info *i) {
     printf("%-16s %s: the experts one token touches; the smallest ring is %s\n", "token cycle",
            format_bytes(a, i->token_cycle_bytes), format_bytes(b, i->smallest_ring_bytes));
     printf("%-16s %s of dense weights stay in memory\n", "scout", format_bytes(a, i->scout_bytes));
-    printf("%-16s %d tokens; KV %s a token, %s for all\n", "context", i->context_tok,
-           format_bytes(a, i->kv_token_bytes),
-           format_bytes(b, i->kv_token_bytes * (uint64_t)i->context_tok));
+    uint64_t context = (uint64_t)i->context_tok;
+    printf("%-16s %d tokens; KV %s a token, %s for all", "context", i->context_tok,
+           format_bytes(a, i->kv_token_bytes), format_bytes(b, i->kv_token_bytes * context));
+    printf("; in q8 %s, %s\n", format_bytes(a, i->kv_q8_token_bytes),
+           format_bytes(b, i->kv_q8_token_bytes * context));
 }
 
 /* The container's own content, and where there is nothing else the reason why not. */

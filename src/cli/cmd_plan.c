@@ -99,6 +99,20 @@ __attribute__((format(printf, 2, 3))) static void advise(advice *a, const char *
     va_end(args);
 }
 
+static void advise_context(advice *a, const smoe_forecast *f) {
+    char now[24], q8[24];
+    uint64_t q8_bytes = f->info.kv_q8_token_bytes * (uint64_t)f->plan.context_tok;
+    if (f->plan.kv_bytes <= f->plan.ring_bytes / 8) {
+        return;
+    }
+    advise(a, "The context of %d tokens takes %s, which a shorter --ctx would give to the ring.",
+           f->plan.context_tok, format_bytes(now, f->plan.kv_bytes));
+    if (f->plan.kv != SMOE_KV_Q8 && q8_bytes < f->plan.kv_bytes - f->plan.kv_bytes / 4) {
+        advise(a, "With --kv q8 it takes %s (docs/quantisation.md says at what loss).",
+               format_bytes(q8, q8_bytes));
+    }
+}
+
 static void advise_memory(advice *a, const smoe_forecast *f) {
     char more[24], speed[48], whole[24];
     const smoe_forecast_row *now = &f->asked;
@@ -117,11 +131,7 @@ static void advise_memory(advice *a, const smoe_forecast *f) {
             break;
         }
     }
-    if (f->plan.kv_bytes > f->plan.ring_bytes / 8) {
-        advise(a,
-               "The context of %d tokens takes %s, which a shorter --ctx would give to the ring.",
-               f->plan.context_tok, format_bytes(more, f->plan.kv_bytes));
-    }
+    advise_context(a, f);
 }
 
 static void advise_drive(advice *a, const smoe_forecast *f) {
@@ -166,12 +176,17 @@ static void gather_advice(advice *a, const smoe_forecast *f) {
 
 /* ---- JSON */
 
+static const char *kv_name(smoe_kv_type type) {
+    return type == SMOE_KV_F32 ? "f32" : type == SMOE_KV_Q8 ? "q8" : "f16";
+}
+
 static struct json_object *plan_json(const smoe_plan *p) {
     struct json_object *o = json_object_new_object();
     json_add_count(o, "ceiling_bytes", p->ceiling_bytes);
     json_add_count(o, "process_bytes", p->process_bytes);
     json_add_count(o, "scout_bytes", p->scout_bytes);
     json_add_count(o, "kv_bytes", p->kv_bytes);
+    json_object_object_add(o, "kv_type", json_object_new_string(kv_name(p->kv)));
     json_add_count(o, "scratch_bytes", p->scratch_bytes);
     json_add_count(o, "ring_bytes", p->ring_bytes);
     json_add_count(o, "reserve_bytes", p->reserve_bytes);

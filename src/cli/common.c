@@ -18,7 +18,7 @@
 #include "cli/stats.h"
 
 const option *model_option_rows(model_flags *f) {
-    static option rows[20];
+    static option rows[21];
     smoe_model_options *o = &f->options;
     const option all[] = {
         {OPTION_GROUP, 0, "Memory and streaming:", NULL, NULL, 0, 0, NULL, NULL},
@@ -53,6 +53,8 @@ const option *model_option_rows(model_flags *f) {
          "read every expert at the start and keep it", NULL},
         {OPTION_CHOICE, 0, "precision", "default|reference", &f->precision, 0, 0,
          "reference: float32 on dequantised weights, slow", NULL},
+        {OPTION_CHOICE, 0, "kv", "auto|f16|f32|q8", &f->kv, 0, 0,
+         "how keys and values are kept (auto: f16; f32 in reference)", NULL},
         {OPTION_TEXT, 0, "isa", "auto|portable|avx2|avxvnni|avx512|neon", &o->isa, 0, 0,
          "instruction set of the kernels", NULL},
         {OPTION_FLAG, 'q', "quiet", NULL, &f->quiet, 0, 0, "no plan and notices on stderr", NULL},
@@ -181,6 +183,7 @@ void log_to_stderr(void *user, smoe_log_level level, const char *line) {
 
 void take_model_choices(model_flags *flags) {
     flags->options.precision = (smoe_precision)flags->precision;
+    flags->options.kv = (smoe_kv_type)flags->kv;
     flags->options.io = (smoe_io_choice)flags->io;
     flags->options.policy = (smoe_policy)flags->policy;
     flags->options.learn = !flags->no_learn;

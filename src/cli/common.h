@@ -14,7 +14,7 @@ enum { EXIT_STOPPED = 130 };
 
 typedef struct model_flags {
     smoe_model_options options;
-    int precision, io, pin, direct, lookahead,
+    int precision, kv, io, pin, direct, lookahead,
         policy; /* choices, copied into options by open_model */
     bool probe, no_learn;
     option_list vault_on;

@@ -140,8 +140,9 @@ void stats_print(const smoe_stats *s, FILE *out) {
         fprintf(out, "; resized %" PRIu64 " times", s->n_resize);
     }
     fputc('\n', out);
-    fprintf(out, "memory   peak %s of a ceiling of %s; kernels %s\n",
-            format_bytes(a, s->peak_process_bytes), format_bytes(b, s->ceiling_bytes), s->isa);
+    fprintf(out, "memory   peak %s of a ceiling of %s; KV in %s; kernels %s\n",
+            format_bytes(a, s->peak_process_bytes), format_bytes(b, s->ceiling_bytes), s->kv_type,
+            s->isa);
 }
 
 /* ---- JSON */
@@ -238,6 +239,7 @@ struct json_object *stats_object(const smoe_stats *s) {
     json_add_count(o, "peak_process_bytes", s->peak_process_bytes);
     json_add_count(o, "ceiling_bytes", s->ceiling_bytes);
     json_object_object_add(o, "isa", json_object_new_string(s->isa));
+    json_object_object_add(o, "kv_type", json_object_new_string(s->kv_type));
     return o;
 }
 

@@ -52,7 +52,8 @@ void info_from_source(smoe_info *out, const source *s) {
                        .token_cycle_bytes = source_token_cycle_bytes(s),
                        .smallest_ring_bytes = streamer_ring_floor(s),
                        .scout_bytes = source_scout_bytes(s),
-                       .kv_token_bytes = spec_kv_token_bytes(&s->spec, 2)};
+                       .kv_token_bytes = spec_kv_token_bytes(&s->spec, 1, 2),
+                       .kv_q8_token_bytes = spec_kv_token_bytes(&s->spec, 32, sizeof(block_q8))};
     snprintf(out->family, sizeof out->family, "%s", s->spec.family);
     snprintf(out->container, sizeof out->container, "%s",
              s->kind == CONTAINER_VAULT  ? "vault"
@@ -103,6 +104,7 @@ static struct json_object *info_json(const smoe_info *i) {
     add_number(o, "smallest_ring_bytes", i->smallest_ring_bytes);
     add_number(o, "scout_bytes", i->scout_bytes);
     add_number(o, "kv_token_bytes", i->kv_token_bytes);
+    add_number(o, "kv_q8_token_bytes", i->kv_q8_token_bytes);
     return o;
 }
 

@@ -155,7 +155,7 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->scout = &m->scout;
     e->pool = m->pool;
     e->reference = o->precision == SMOE_PRECISION_REFERENCE;
-    e->kv_type = e->reference ? KV_F32 : KV_F16;
+    e->kv_type = plan_kv_type(o->kv);
     e->spec_ranks = o->spec_ranks;
     m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
     lookahead_init(&m->ahead, o->lookahead);
@@ -291,6 +291,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
     memcpy(out->drive_bytes_of, s.bytes_of_drive, sizeof out->drive_bytes_of);
     snprintf(out->io_backend, sizeof out->io_backend, "%s", streamer_backend(m->streamer));
     snprintf(out->isa, sizeof out->isa, "%s", m->exec.kernels->name);
+    snprintf(out->kv_type, sizeof out->kv_type, "%s", plan_kv_name(m->plan.kv));
 }
 
 void smoe_model_stats_reset(smoe_model *m) {

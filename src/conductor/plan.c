@@ -28,8 +28,17 @@ static scratch_config scratch_for(const source *s, const smoe_model_options *o, 
                             .reference = o->precision == SMOE_PRECISION_REFERENCE};
 }
 
-uint64_t plan_session_bytes(const spec *sp, int32_t context_tok, bool reference) {
-    return (uint64_t)context_tok * spec_kv_token_bytes(sp, reference ? 4 : 2) +
+enum kv_type plan_kv_type(smoe_kv_type type) {
+    return type == SMOE_KV_F32 ? KV_F32 : type == SMOE_KV_Q8 ? KV_Q8 : KV_F16;
+}
+
+const char *plan_kv_name(smoe_kv_type type) {
+    return type == SMOE_KV_F32 ? "f32" : type == SMOE_KV_Q8 ? "q8" : "f16";
+}
+
+uint64_t plan_session_bytes(const spec *sp, int32_t context_tok, enum kv_type type) {
+    kv_unit unit = kv_unit_of(type);
+    return (uint64_t)context_tok * spec_kv_token_bytes(sp, unit.n_value, unit.bytes) +
            (uint64_t)sp->vocab_size * sizeof(float) + (uint64_t)context_tok * sizeof(int32_t);
 }
 
@@ -47,13 +56,16 @@ int plan_defaults(smoe_model_options *o, const spec *sp, smoe_error *err) {
         return err_set(err, SMOE_ERR_ARGUMENT, "chunk: %d must be at least 1", o->chunk_tok);
     }
     if (o->precision > SMOE_PRECISION_REFERENCE || o->io > SMOE_IO_THREADS || o->pin > SMOE_OFF ||
-        o->direct > SMOE_OFF || o->policy > SMOE_POLICY_RECENCY) {
+        o->direct > SMOE_OFF || o->policy > SMOE_POLICY_RECENCY || o->kv > SMOE_KV_Q8) {
         return err_set(err, SMOE_ERR_ARGUMENT,
-                       "precision, io, pin, direct or policy: no such choice");
+                       "precision, io, pin, direct, policy or kv: no such choice");
     }
     if (o->spec_ranks < 0 || o->spec_ranks > LIMIT_EXPERTS) {
         return err_set(err, SMOE_ERR_ARGUMENT, "spec: %d is out of range (0 to %d)", o->spec_ranks,
                        LIMIT_EXPERTS);
+    }
+    if (o->kv == SMOE_KV_AUTO) {
+        o->kv = o->precision == SMOE_PRECISION_REFERENCE ? SMOE_KV_F32 : SMOE_KV_F16;
     }
     o->n_thread = o->n_thread ? o->n_thread : machine_threads();
     if (!o->context_tok) {
@@ -160,12 +172,12 @@ static uint64_t ceiling_for(const smoe_model_options *o, const machine_memory *m
 
 int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
               const machine_memory *machine, smoe_error *err) {
-    bool reference = o->precision == SMOE_PRECISION_REFERENCE;
     smoe_plan p = {.ceiling_bytes = ceiling_for(o, machine),
                    .process_bytes = machine->process_bytes,
                    .scout_bytes = scout_load_bytes(s),
-                   .kv_bytes = plan_session_bytes(&s->spec, o->context_tok, reference),
+                   .kv_bytes = plan_session_bytes(&s->spec, o->context_tok, plan_kv_type(o->kv)),
                    .token_cycle_bytes = source_token_cycle_bytes(s),
+                   .kv = o->kv,
                    .context_tok = o->context_tok,
                    .n_thread = o->n_thread};
     p.reserve_bytes = reserve_for(s, o);
@@ -213,8 +225,8 @@ void plan_log(const smoe_plan *p, const source *s, const log_sink *log) {
              "process", format_bytes(a, p->process_bytes));
     log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  resident dense weights", "scout",
              format_bytes(a, p->scout_bytes));
-    log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  context of %d tokens", "KV",
-             format_bytes(a, p->kv_bytes), p->context_tok);
+    log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  context of %d tokens in %s", "KV",
+             format_bytes(a, p->kv_bytes), p->context_tok, plan_kv_name(p->kv));
     log_line(log, SMOE_LOG_PLAN, "  %-10s %11s  prefill chunk of %d token%s, %d thread%s",
              "scratch", format_bytes(a, p->scratch_bytes), p->chunk_tok,
              p->chunk_tok == 1 ? "" : "s", p->n_thread, p->n_thread == 1 ? "" : "s");

@@ -8,14 +8,14 @@
 #include "base/clock.h"
 #include "conductor/model.h"
 
-/* Places logits, ids and the cache in one map; offsets of the cache are in elements. */
+/* Places logits, ids and the cache in one map; offsets of the cache are in units. */
 static int map_session(smoe_session *s, smoe_error *err) {
     const smoe_model *m = s->model;
     const spec *sp = &m->source->spec;
     uint64_t context = (uint64_t)m->plan.context_tok;
     uint64_t logits_bytes = round_up((uint64_t)sp->vocab_size * sizeof(float), 64);
     uint64_t ids_bytes = round_up(context * sizeof(int32_t), 64);
-    uint64_t size = m->exec.kv_type == KV_F16 ? 2 : 4;
+    enum kv_type type = m->exec.kv_type;
     uint64_t at = 0;
     s->kv.k_offset = mem_array((size_t)sp->n_layer, sizeof(uint64_t));
     s->kv.v_offset = mem_array((size_t)sp->n_layer, sizeof(uint64_t));
@@ -25,12 +25,12 @@ static int map_session(smoe_session *s, smoe_error *err) {
     for (int32_t l = 0; l < sp->n_layer; l++) {
         const attn_spec *a = &sp->layer[l].attn;
         s->kv.k_offset[l] = at;
-        at += context * (uint64_t)a->n_kv_head * (uint64_t)a->head_dim;
+        at += context * (uint64_t)a->n_kv_head * kv_row_units(type, a->head_dim);
         s->kv.v_offset[l] = at;
-        at += context * (uint64_t)a->n_kv_head * (uint64_t)a->v_head_dim;
+        at += context * (uint64_t)a->n_kv_head * kv_row_units(type, a->v_head_dim);
     }
-    s->kv.bytes = at * size;
-    s->kv.type = m->exec.kv_type;
+    s->kv.bytes = at * kv_unit_of(type).bytes;
+    s->kv.type = type;
     s->kv.context_tok = m->plan.context_tok;
     s->bytes = logits_bytes + ids_bytes + s->kv.bytes;
     int rc = mem_map(&s->base, s->bytes, err);

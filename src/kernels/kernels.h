@@ -42,9 +42,28 @@ static inline size_t act_row_blocks(int32_t n_col) {
 typedef void matmul_fn(float *y, size_t y_stride, const void *w, size_t w_row_bytes, int32_t n_row,
                        int32_t n_col, const void *x, size_t x_stride, int32_t n_tok);
 
-enum kv_type { KV_F32, KV_F16, KV_TYPES };
+/* KV_Q8: blocks of 32 values as in block_q8, d = max|x| / 127. A row is whole blocks, the last one
+ * padded with zeros, and depends on nothing but its own values. */
+enum kv_type { KV_F32, KV_F16, KV_Q8, KV_TYPES };
 
-/* Cached rows of one head: n_row of them, row_stride elements of the cache's type apart, dim (any
+/* What a cached row consists of, and what offsets and strides of the cache count. */
+typedef struct kv_unit {
+    uint32_t n_value;
+    uint32_t bytes;
+} kv_unit;
+
+static inline kv_unit kv_unit_of(enum kv_type type) {
+    static const kv_unit unit[KV_TYPES] = {
+        [KV_F32] = {1, 4}, [KV_F16] = {1, 2}, [KV_Q8] = {32, sizeof(block_q8)}};
+    return unit[type];
+}
+
+static inline size_t kv_row_units(enum kv_type type, int32_t dim) {
+    size_t n_value = kv_unit_of(type).n_value;
+    return ((size_t)dim + n_value - 1) / n_value;
+}
+
+/* Cached rows of one head: n_row of them, row_stride units of the cache's type apart, dim (any
  * number) values each. */
 typedef struct kv_rows {
     const void *at;
@@ -90,7 +109,9 @@ typedef struct kernels {
     /* Attention of n_q queries that share a run of cached rows. */
     kv_dot_fn *kv_dot[KV_TYPES];
     kv_mix_fn *kv_mix[KV_TYPES];
-    /* n floats into the cache's type, round to nearest even. */
+    /* n floats into whole units of the cache's type, round to nearest even, the same bits in every
+     * variant but for the payload of NaN. In KV_Q8 a block with a value that is not finite, or too
+     * large for an f16 scale, becomes NaN as a whole. */
     void (*kv_store[KV_TYPES])(const float *x, int32_t n, void *out);
 } kernels;
 

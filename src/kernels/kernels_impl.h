@@ -28,6 +28,9 @@ void kernels_fill_rows_neon(kernels *k);  /* the block types in rows_neon.c */
 /* Below this, 127 / max|x| is not a float: such a block of activations counts as zeros. */
 #define ACT_TINY 0x1p-120f
 
+/* Bits of an f16: from the first on there is no finite scale; the second marks a block as NaN. */
+enum { F16_INFINITY = 0x7c00, F16_NAN = 0x7e00 };
+
 /* mm_f32 sums over chunks of so many columns, so that a few dequantised rows fit the stack and L1:
  * a chunk's sum is added to y before the next begins. A multiple of every block and vector size. */
 enum { MM_CHUNK = 1024 };

@@ -311,6 +311,37 @@ static void kv_mix_f16(const float *p, size_t p_stride, int32_t n_q, const kv_ro
     }
 }
 
+/* Value c of a row. The product is exact: 11 bits times 7. */
+static float kv_q8_value(const block_q8 *row, int32_t c) {
+    return f16_to_f32(row[c / 32].d) * (float)row[c / 32].q[c % 32];
+}
+
+static void kv_dot_q8(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,
+                      size_t out_stride) {
+    for (int32_t j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < k->n_row; i++) {
+            const block_q8 *row = (const block_q8 *)k->at + (size_t)i * k->row_stride;
+            float lane[LANES] = {0};
+            for (int32_t c = 0; c < k->dim; c++) {
+                lane[c % LANES] += q[(size_t)j * (size_t)k->dim + (size_t)c] * kv_q8_value(row, c);
+            }
+            out[(size_t)j * out_stride + (size_t)i] = scale * lanes_sum(lane);
+        }
+    }
+}
+
+static void kv_mix_q8(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
+    for (int32_t j = 0; j < n_q; j++) {
+        for (int32_t i = 0; i < v->n_row; i++) {
+            const block_q8 *row = (const block_q8 *)v->at + (size_t)i * v->row_stride;
+            for (int32_t c = 0; c < v->dim; c++) {
+                acc[(size_t)j * (size_t)v->dim + (size_t)c] +=
+                    p[(size_t)j * p_stride + (size_t)i] * kv_q8_value(row, c);
+            }
+        }
+    }
+}
+
 static void kv_store_f32(const float *x, int32_t n, void *out) {
     memcpy(out, x, (size_t)n * sizeof *x);
 }
@@ -318,6 +349,35 @@ static void kv_store_f32(const float *x, int32_t n, void *out) {
 static void kv_store_f16(const float *x, int32_t n, void *out) {
     for (int32_t i = 0; i < n; i++) {
         ((uint16_t *)out)[i] = f32_to_f16(x[i]);
+    }
+}
+
+/* The codes are of the scale as it is stored. It may have been rounded down, most so where it is
+ * subnormal, hence the limit. */
+static void store_block_q8(const float *x, int32_t n, block_q8 *out) {
+    uint32_t max_bits = 0; /* as bits, so that NaN counts as largest */
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t bits = f32_bits(x[i]) & 0x7fffffffu;
+        max_bits = bits > max_bits ? bits : max_bits;
+    }
+    memset(out, 0, sizeof *out);
+    out->d = f32_to_f16(f32_from_bits(max_bits) / 127.0f);
+    if (out->d >= F16_INFINITY) {
+        out->d = F16_NAN;
+        return;
+    }
+    float inverse = out->d ? 1.0f / f16_to_f32(out->d) : 0.0f;
+    for (int32_t i = 0; i < n; i++) {
+        float code = x[i] * inverse;
+        code = code > 127.0f ? 127.0f : code < -127.0f ? -127.0f : code;
+        out->q[i] = (int8_t)lrintf(code);
+    }
+}
+
+static void kv_store_q8(const float *x, int32_t n, void *out) {
+    block_q8 *block = out;
+    for (int32_t i = 0; i < n; i += 32) {
+        store_block_q8(x + i, n - i < 32 ? n - i : 32, &block[i / 32]);
     }
 }
 
@@ -343,8 +403,8 @@ void kernels_fill_portable(kernels *k) {
         .exp_sum = exp_sum,
         .add_scaled = add_scaled,
         .max_of = max_of,
-        .kv_dot = {[KV_F32] = kv_dot_f32, [KV_F16] = kv_dot_f16},
-        .kv_mix = {[KV_F32] = kv_mix_f32, [KV_F16] = kv_mix_f16},
-        .kv_store = {[KV_F32] = kv_store_f32, [KV_F16] = kv_store_f16},
+        .kv_dot = {[KV_F32] = kv_dot_f32, [KV_F16] = kv_dot_f16, [KV_Q8] = kv_dot_q8},
+        .kv_mix = {[KV_F32] = kv_mix_f32, [KV_F16] = kv_mix_f16, [KV_Q8] = kv_mix_q8},
+        .kv_store = {[KV_F32] = kv_store_f32, [KV_F16] = kv_store_f16, [KV_Q8] = kv_store_q8},
     };
 }

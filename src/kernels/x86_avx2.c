@@ -10,7 +10,7 @@
 /* ---- float template: eight lanes */
 
 typedef __m256 vecf;
-enum { VEC_LANES = 8, FLOAT_TOKENS = 3, KV_QUERIES = 2, KV_MIX_VECS = 4 };
+enum { VEC_LANES = 8, FLOAT_TOKENS = 3, KV_QUERIES = 2, KV_MIX_VECS = 4, Q8_QUERIES = 2 };
 
 ALWAYS_INLINE __m256i part_mask(int32_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -52,11 +52,23 @@ ALWAYS_INLINE vecf vec_load_f16(const void *p) {
     return _mm256_cvtph_ps(load_128(p));
 }
 
+ALWAYS_INLINE vecf vec_mul(vecf a, vecf b) {
+    return _mm256_mul_ps(a, b);
+}
+
+ALWAYS_INLINE vecf vec_load_int8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+ALWAYS_INLINE vecf vec_set1_f16(const void *p) {
+    return scale_f16(p);
+}
+
 ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
     return sum_lanes_4(a, b, c, d);
 }
 
-#include "kernels/x86_float.h"
+#include "kernels/x86_kv_q8.h"
 
 void mm_dequant_avx2(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y_stride,
                      const void *w, size_t w_row_bytes, int32_t n_row, int32_t n_col, const void *x,
@@ -251,9 +263,49 @@ static void kv_store_f16(const float *x, int32_t n, void *out) {
     }
 }
 
+/* 32 values, as the portable version has them: the same operations, so the same bits. */
+static void store_block_q8(const float *x, block_q8 *out) {
+    __m256 v[4];
+    __m256i max = _mm256_setzero_si256(), q[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        max = _mm256_max_epi32(max, abs_bits(v[i]));
+    }
+    out->d = f32_to_f16(f32_from_bits((uint32_t)max_lane(max)) / 127.0f);
+    if (out->d >= F16_INFINITY) {
+        memset(out, 0, sizeof *out);
+        out->d = F16_NAN;
+        return;
+    }
+    __m256 inverse = _mm256_set1_ps(out->d ? 1.0f / f16_to_f32(out->d) : 0.0f);
+    for (int i = 0; i < 4; i++) {
+        __m256 code = _mm256_mul_ps(v[i], inverse);
+        code = _mm256_min_ps(_mm256_max_ps(code, _mm256_set1_ps(-127)), _mm256_set1_ps(127));
+        q[i] = _mm256_cvtps_epi32(code);
+    }
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)out->q, bytes);
+}
+
+static void kv_store_q8(const float *x, int32_t n, void *out) {
+    block_q8 *block = out;
+    int32_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        store_block_q8(x + i, block++);
+    }
+    if (i < n) {
+        float last[32] = {0};
+        memcpy(last, x + i, (size_t)(n - i) * sizeof *x);
+        store_block_q8(last, block);
+    }
+}
+
 void kernels_fill_avx2(kernels *k) {
     k->name = "avx2";
     fill_float_slots(k);
+    fill_q8_slots(k);
     kernels_fill_rows_avx2(k);
     kernels_fill_rows_k_avx2(k);
     k->quantize_act = quantize_act;
@@ -268,6 +320,7 @@ void kernels_fill_avx2(kernels *k) {
     k->add_scaled = add_scaled;
     k->max_of = max_of;
     k->kv_store[KV_F16] = kv_store_f16;
+    k->kv_store[KV_Q8] = kv_store_q8;
 }
 
 #endif

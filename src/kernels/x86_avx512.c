@@ -8,7 +8,7 @@
 /* ---- float template: sixteen lanes */
 
 typedef __m512 vecf;
-enum { VEC_LANES = 16, FLOAT_TOKENS = 6, KV_QUERIES = 4, KV_MIX_VECS = 4 };
+enum { VEC_LANES = 16, FLOAT_TOKENS = 6, KV_QUERIES = 4, KV_MIX_VECS = 4, Q8_QUERIES = 8 };
 
 ALWAYS_INLINE __mmask16 part_mask(int32_t n) {
     return (__mmask16)((1u << n) - 1);
@@ -50,6 +50,20 @@ ALWAYS_INLINE vecf vec_load_f16(const void *p) {
     return _mm512_cvtph_ps(load_256(p));
 }
 
+ALWAYS_INLINE vecf vec_mul(vecf a, vecf b) {
+    return _mm512_mul_ps(a, b);
+}
+
+ALWAYS_INLINE vecf vec_load_int8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_128(p)));
+}
+
+ALWAYS_INLINE vecf vec_set1_f16(const void *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+}
+
 ALWAYS_INLINE __m256 fold_512(vecf v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
@@ -58,11 +72,12 @@ ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
     return sum_lanes_4(fold_512(a), fold_512(b), fold_512(c), fold_512(d));
 }
 
-#include "kernels/x86_float.h"
+#include "kernels/x86_kv_q8.h"
 
 void kernels_fill_avx512(kernels *k) {
     k->name = "avx512";
     fill_float_slots(k);
+    fill_q8_slots(k);
     kernels_fill_rows_avx512(k);
     kernels_fill_rows_k_avx512(k);
 }

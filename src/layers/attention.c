@@ -24,13 +24,17 @@ typedef struct attn_state {
 
 enum { ATTN_TOKENS = 4 };
 
-static size_t kv_size(enum kv_type type) {
-    return type == KV_F16 ? 2 : 4;
-}
-
 static char *kv_row(const kv_cache *kv, uint64_t offset, int32_t head, int32_t pos, int32_t dim) {
     uint64_t row = (uint64_t)head * (uint64_t)kv->context_tok + (uint64_t)pos;
-    return (char *)kv->base + (offset + row * (uint64_t)dim) * kv_size(kv->type);
+    return (char *)kv->base +
+           (offset + row * kv_row_units(kv->type, dim)) * kv_unit_of(kv->type).bytes;
+}
+
+/* Positions at and on, before stop. */
+static kv_rows kv_rows_of(const kv_cache *kv, uint64_t offset, int32_t head, int32_t at,
+                          int32_t stop, int32_t dim) {
+    return (kv_rows){kv_row(kv, offset, head, at, dim), kv_row_units(kv->type, dim), stop - at,
+                     dim};
 }
 
 /* Norms what the layer norms of n_head heads of q or k: each head, all together, or nothing. */
@@ -124,10 +128,8 @@ static void group_add_tile(const attn_state *a, attn_group *g, int32_t kv_head, 
     if (at >= stop) {
         return;
     }
-    kv_rows keys = {kv_row(kv, kv->k_offset[a->layer], kv_head, at, dim), (size_t)dim, stop - at,
-                    dim};
-    kv_rows values = {kv_row(kv, kv->v_offset[a->layer], kv_head, at, v_dim), (size_t)v_dim,
-                      stop - at, v_dim};
+    kv_rows keys = kv_rows_of(kv, kv->k_offset[a->layer], kv_head, at, stop, dim);
+    kv_rows values = kv_rows_of(kv, kv->v_offset[a->layer], kv_head, at, stop, v_dim);
     k->kv_dot[kv->type](g->q, a->n_q, &keys, (float)a->spec->scale, score, ATTN_TILE_TOK);
     for (int32_t j = 0; j < a->n_q; j++) {
         float *row = score + j * ATTN_TILE_TOK;

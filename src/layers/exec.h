@@ -13,14 +13,15 @@
 #include "model/spec.h"
 #include "scout/scout.h"
 
-/* Keys and values of one sequence. Layer l, head h, position p of K starts at element
- * offset[l] + (h * context_tok + p) * head_dim; V likewise, from v_offset[l]. */
+/* Keys and values of one sequence, in units of their type (kv_unit). Layer l, head h, position p of
+ * K starts at unit k_offset[l] + (h * context_tok + p) * kv_row_units(head_dim); V likewise, from
+ * v_offset[l]. */
 typedef struct kv_cache {
     void *base;
     uint64_t bytes;
     enum kv_type type;
     int32_t context_tok;
-    uint64_t *k_offset; /* [n_layer], in elements */
+    uint64_t *k_offset; /* [n_layer], in units */
     uint64_t *v_offset;
 } kv_cache;
 

@@ -277,11 +277,16 @@ int32_t spec_max_experts(const spec *s) {
     return n;
 }
 
-uint64_t spec_kv_token_bytes(const spec *s, uint32_t element_bytes) {
+static uint64_t units_of(int32_t dim, uint32_t n_value) {
+    return ((uint64_t)dim + n_value - 1) / n_value;
+}
+
+uint64_t spec_kv_token_bytes(const spec *s, uint32_t n_value, uint32_t unit_bytes) {
     uint64_t n = 0;
     for (int32_t i = 0; i < s->n_layer; i++) {
         const attn_spec *a = &s->layer[i].attn;
-        n += (uint64_t)a->n_kv_head * (uint64_t)(a->head_dim + a->v_head_dim);
+        n += (uint64_t)a->n_kv_head *
+             (units_of(a->head_dim, n_value) + units_of(a->v_head_dim, n_value));
     }
-    return n * element_bytes;
+    return n * unit_bytes;
 }

@@ -152,7 +152,8 @@ int32_t spec_moe_layers(const spec *s);
 /* The layer whose moe_index this is. */
 int32_t spec_moe_layer(const spec *s, int32_t moe_index);
 int32_t spec_max_experts(const spec *s);
-uint64_t spec_kv_token_bytes(const spec *s, uint32_t element_bytes);
+/* KV cache of one token, each head's keys and values in whole units of n_value values. */
+uint64_t spec_kv_token_bytes(const spec *s, uint32_t n_value, uint32_t unit_bytes);
 
 /* The spec as a JSON object and back; the two are inverse. spec_from_json validates everything
  * (spec_check included), since vaults come from outside. *out of spec_to_json is the caller's. */

@@ -1,0 +1,240 @@
+/* Private to kernels/: attention over cached rows of int8 blocks (KV_Q8), a template for the AVX2
+ * and AVX-512 files. Needs what x86_float.h needs, and that file before it, and
+ *   vec_load_int8(p)  VEC_LANES int8 as floats
+ *   vec_set1_f16(p)   the f16 at p in all lanes
+ *   Q8_QUERIES        queries of a register tile of kv_mix, a block of columns wide
+ *
+ * A code times its scale is exact in a float, and sums run in the order of x86_float.h's: the
+ * results have the bits of KV_F32 on the dequantised rows.
+ */
+#ifndef SMOE_KERNELS_X86_KV_Q8_H
+#define SMOE_KERNELS_X86_KV_Q8_H
+
+#include "kernels/x86_float.h"
+
+enum { Q8_VALUES = 32, Q8_VECS = Q8_VALUES / VEC_LANES };
+
+/* Vector n of a block; the padding of a row's last block may be read. */
+ALWAYS_INLINE vecf q8_values(const block_q8 *b, int n, vecf scale) {
+    return vec_mul(vec_load_int8(b->q + n * VEC_LANES), scale);
+}
+
+/* ---- scores */
+
+/* Adds the products of vector n of block b; act: the queries' values for it. */
+ALWAYS_INLINE void q8_dot_vec(int n_row, int n_q, const block_q8 *const *row, int32_t b, int n,
+                              const vecf *scale, const vecf *act, vecf acc[][FLOAT_ROWS]) {
+    for (int r = 0; r < n_row; r++) {
+        vecf value = q8_values(row[r] + b, n, scale[r]);
+        for (int t = 0; t < n_q; t++) {
+            acc[t][r] = vec_fma(value, act[t], acc[t][r]);
+        }
+    }
+}
+
+/* n_row rows (FLOAT_ROWS or one) against n_q queries, both constants where this is inlined. */
+ALWAYS_INLINE void q8_dot_tile(int n_row, int n_q, const float *q, const block_q8 *at,
+                               size_t row_stride, int32_t dim, float *out, size_t out_stride) {
+    vecf acc[KV_QUERIES][FLOAT_ROWS], scale[FLOAT_ROWS], act[KV_QUERIES];
+    const block_q8 *row[FLOAT_ROWS];
+    for (int r = 0; r < FLOAT_ROWS; r++) {
+        row[r] = at + row_stride * (size_t)(r < n_row ? r : 0);
+        for (int t = 0; t < n_q; t++) {
+            acc[t][r] = vec_zero();
+        }
+    }
+    for (int32_t c = 0; c < dim; c += Q8_VALUES) {
+        int32_t b = c / Q8_VALUES, left = dim - c;
+        for (int r = 0; r < n_row; r++) {
+            scale[r] = vec_set1_f16(&row[r][b].d);
+        }
+        if (left >= Q8_VALUES) {
+            for (int n = 0; n < Q8_VECS; n++) {
+                for (int t = 0; t < n_q; t++) {
+                    act[t] = vec_load(q + (size_t)t * (size_t)dim + c + n * VEC_LANES);
+                }
+                q8_dot_vec(n_row, n_q, row, b, n, scale, act, acc);
+            }
+            continue;
+        }
+        for (int n = 0; n * VEC_LANES < left; n++) {
+            int32_t part = left - n * VEC_LANES;
+            for (int t = 0; t < n_q; t++) {
+                act[t] = vec_load_part(q + (size_t)t * (size_t)dim + c + n * VEC_LANES,
+                                       part < VEC_LANES ? part : VEC_LANES);
+            }
+            q8_dot_vec(n_row, n_q, row, b, n, scale, act, acc);
+        }
+    }
+    for (int t = 0; t < n_q; t++) {
+        __m128 sum = vec_sum_4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]);
+        if (n_row == FLOAT_ROWS) {
+            _mm_storeu_ps(out + out_stride * (size_t)t, sum);
+        } else {
+            _mm_store_ss(out + out_stride * (size_t)t, sum);
+        }
+    }
+}
+
+ALWAYS_INLINE void q8_dot_rows(int n_q, const float *q, const kv_rows *k, float *out,
+                               size_t out_stride) {
+    const block_q8 *row = k->at;
+    int32_t i = 0;
+    for (; i + FLOAT_ROWS <= k->n_row; i += FLOAT_ROWS, row += FLOAT_ROWS * k->row_stride) {
+        q8_dot_tile(FLOAT_ROWS, n_q, q, row, k->row_stride, k->dim, out + i, out_stride);
+    }
+    for (; i < k->n_row; i++, row += k->row_stride) {
+        q8_dot_tile(1, n_q, q, row, k->row_stride, k->dim, out + i, out_stride);
+    }
+}
+
+/* A strip as it is, for each tile of queries anew. */
+static void q8_dot_direct(const float *q, int32_t n_q, const kv_rows *strip, float *out,
+                          size_t out_stride) {
+    size_t dim = (size_t)strip->dim;
+    int32_t j = 0;
+    for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
+        q8_dot_rows(KV_QUERIES, q + (size_t)j * dim, strip, out + (size_t)j * out_stride,
+                    out_stride);
+    }
+    for (; j < n_q; j++) {
+        q8_dot_rows(1, q + (size_t)j * dim, strip, out + (size_t)j * out_stride, out_stride);
+    }
+}
+
+enum { Q8_STRIP_DIM = 512 };
+
+/* A strip of rows of at most Q8_STRIP_DIM values, dequantised once for all queries. */
+static void q8_dot_dequantised(const float *q, int32_t n_q, const kv_rows *strip, float *out,
+                               size_t out_stride) {
+    float buf[KV_STRIP_ROWS * Q8_STRIP_DIM] __attribute__((aligned(64)));
+    size_t n_block = kv_row_units(KV_Q8, strip->dim);
+    kv_rows floats = {buf, n_block * Q8_VALUES, strip->n_row, strip->dim};
+    for (int32_t r = 0; r < strip->n_row; r++) {
+        const block_q8 *b = (const block_q8 *)strip->at + (size_t)r * strip->row_stride;
+        float *to = buf + (size_t)r * floats.row_stride;
+        for (size_t c = 0; c < n_block; c++, b++) {
+            vecf scale = vec_set1_f16(&b->d);
+            for (int n = 0; n < Q8_VECS; n++, to += VEC_LANES) {
+                vec_store(to, q8_values(b, n, scale));
+            }
+        }
+    }
+    kv_dot_strip(KIND_F32, q, n_q, &floats, out, out_stride);
+}
+
+static void kv_dot_q8(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,
+                      size_t out_stride) {
+    bool is_shared = n_q > KV_QUERIES && k->dim <= Q8_STRIP_DIM;
+    for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
+        kv_rows strip = kv_strip(k, k->row_stride * sizeof(block_q8), i);
+        if (is_shared) {
+            q8_dot_dequantised(q, n_q, &strip, out + i, out_stride);
+        } else {
+            q8_dot_direct(q, n_q, &strip, out + i, out_stride);
+        }
+    }
+    kv_scale(scale, n_q, k->n_row, out, out_stride);
+}
+
+/* ---- weighted sums */
+
+/* n_block whole blocks of columns from c on, over all rows, of n_q queries. */
+ALWAYS_INLINE void q8_mix_blocks(int n_q, int n_block, const float *p, size_t p_stride,
+                                 const kv_rows *rows, int32_t c, float *acc) {
+    const block_q8 *b = (const block_q8 *)rows->at + c / Q8_VALUES;
+    const size_t dim = (size_t)rows->dim;
+    vecf sum[Q8_QUERIES][8];
+    acc += c;
+    for (int j = 0; j < n_q; j++) {
+        for (int n = 0; n < n_block * Q8_VECS; n++) {
+            sum[j][n] = vec_load(acc + (size_t)j * dim + n * VEC_LANES);
+        }
+    }
+    for (int32_t i = 0; i < rows->n_row; i++, b += rows->row_stride) {
+        for (int k = 0; k < n_block; k++) {
+            vecf scale = vec_set1_f16(&b[k].d), value[Q8_VECS];
+            for (int n = 0; n < Q8_VECS; n++) {
+                value[n] = q8_values(&b[k], n, scale);
+            }
+            for (int j = 0; j < n_q; j++) {
+                vecf weight = vec_set1(p[(size_t)j * p_stride + (size_t)i]);
+                for (int n = 0; n < Q8_VECS; n++) {
+                    vecf *to = &sum[j][k * Q8_VECS + n];
+                    *to = vec_fma(weight, value[n], *to);
+                }
+            }
+        }
+    }
+    for (int j = 0; j < n_q; j++) {
+        for (int n = 0; n < n_block * Q8_VECS; n++) {
+            vec_store(acc + (size_t)j * dim + n * VEC_LANES, sum[j][n]);
+        }
+    }
+}
+
+/* Vector n of the block at c, of which lanes are columns, over all rows, of n_q queries. */
+ALWAYS_INLINE void q8_mix_part(int n_q, const float *p, size_t p_stride, const kv_rows *rows,
+                               int32_t c, int n, int32_t lanes, float *acc) {
+    const block_q8 *b = (const block_q8 *)rows->at + c / Q8_VALUES;
+    const size_t dim = (size_t)rows->dim;
+    vecf sum[Q8_QUERIES];
+    acc += c + n * VEC_LANES;
+    for (int j = 0; j < n_q; j++) {
+        sum[j] = vec_load_part(acc + (size_t)j * dim, lanes);
+    }
+    for (int32_t i = 0; i < rows->n_row; i++, b += rows->row_stride) {
+        vecf value = q8_values(b, n, vec_set1_f16(&b->d));
+        for (int j = 0; j < n_q; j++) {
+            sum[j] = vec_fma(vec_set1(p[(size_t)j * p_stride + (size_t)i]), value, sum[j]);
+        }
+    }
+    for (int j = 0; j < n_q; j++) {
+        vec_store_part(acc + (size_t)j * dim, sum[j], lanes);
+    }
+}
+
+/* n_q queries, a constant where this is inlined, n_block blocks of columns at a time. */
+ALWAYS_INLINE void q8_mix_tile(int n_q, int n_block, const float *p, size_t p_stride,
+                               const kv_rows *v, float *acc) {
+    int32_t c = 0;
+    for (; c + n_block * Q8_VALUES <= v->dim; c += n_block * Q8_VALUES) {
+        q8_mix_blocks(n_q, n_block, p, p_stride, v, c, acc);
+    }
+    for (; n_block > 1 && c + Q8_VALUES <= v->dim; c += Q8_VALUES) {
+        q8_mix_blocks(n_q, 1, p, p_stride, v, c, acc);
+    }
+    for (int n = 0; c + n * VEC_LANES < v->dim; n++) {
+        int32_t left = v->dim - c - n * VEC_LANES;
+        q8_mix_part(n_q, p, p_stride, v, c, n, left < VEC_LANES ? left : VEC_LANES, acc);
+    }
+}
+
+static void q8_mix_strip(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v,
+                         float *acc) {
+    const size_t dim = (size_t)v->dim;
+    int32_t j = 0;
+    for (; j + Q8_QUERIES <= n_q; j += Q8_QUERIES) {
+        q8_mix_tile(Q8_QUERIES, 1, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
+    }
+    for (; Q8_QUERIES > 4 && j + 4 <= n_q; j += 4) {
+        q8_mix_tile(4, 2, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
+    }
+    for (; j < n_q; j++) {
+        q8_mix_tile(1, 8 / Q8_VECS, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
+    }
+}
+
+static void kv_mix_q8(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
+    for (int32_t i = 0; i < v->n_row; i += KV_STRIP_ROWS) {
+        kv_rows strip = kv_strip(v, v->row_stride * sizeof(block_q8), i);
+        q8_mix_strip(p + i, p_stride, n_q, &strip, acc);
+    }
+}
+
+static void fill_q8_slots(kernels *k) {
+    k->kv_dot[KV_Q8] = kv_dot_q8;
+    k->kv_mix[KV_Q8] = kv_mix_q8;
+}
+
+#endif
