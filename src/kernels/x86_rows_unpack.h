@@ -168,9 +168,9 @@ ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_pair *to, size_t i, size_
 
 /* ---- transposition */
 
-/* L1 has room for what comes next, but too few misses may be open at once to hide main memory behind
- * them; L2 takes more. So a line is asked for twice: into L2 this much earlier. From 8 to 64 KiB the
- * rates are alike. */
+/* L1 has room for what comes next, but too few misses may be open at once to hide main memory
+ * behind them; L2 takes more. So a line is asked for twice: into L2 this much earlier. From 8 to 64
+ * KiB the rates are alike. */
 #define FAR_BYTES 8192
 
 /* out[k]: dword k of the 16 bytes at offset, of each row in order. Brings n_line cache lines for

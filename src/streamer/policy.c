@@ -171,6 +171,12 @@ void policy_turn(policy *p, const routing *r) {
     set_values(p, r->moe_index);
 }
 
+/* Three of four bets are used, and those would have pushed out the same a layer later; so what a
+ * bet risks is a quarter of the victim's chance, and what it wins is that the drive reads while the
+ * cores compute. Measured from 0.03 to 0.6 (docs/streaming.md): too low leaves the drive idle when
+ * the whole ring is worth keeping, too high costs reads. */
+#define BET_CHANCE 0.2
+
 double policy_bet_value(const policy *p, int32_t moe_index) {
     (void)moe_index;
     return p->kind == POLICY_RECENCY ? (double)p->n_turn : -(double)p->n_turn / p->n_layer;
@@ -180,9 +186,8 @@ double policy_bet_limit(const policy *p) {
     if (p->kind == POLICY_RECENCY) {
         return (double)p->n_turn - p->n_layer;
     }
-    /* Half the average chance, in the turn that comes last of the next n_layer. */
-    const policy_layer *l = &p->layer[0];
-    return log2((double)l->n_used / l->n_expert / 2) - (double)p->n_turn / p->n_layer - 1;
+    /* The chance, in the turn that comes last of the next n_layer. */
+    return log2(BET_CHANCE) - (double)p->n_turn / p->n_layer - 1;
 }
 
 /* ---- open and close */

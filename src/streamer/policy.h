@@ -85,8 +85,8 @@ static inline double policy_value(const policy *p, int32_t moe_index, int32_t ex
     return p->record[(size_t)moe_index * (size_t)p->n_row + (size_t)expert].value;
 }
 /* What a record that was read on a bet is worth until its layer's next turn, and the greatest value
- * that a bet may push out: with recency, of what the current token did not use; else, of what is
- * half as likely as the average to be used in the next token. */
+ * that a bet may push out: with recency, of what the current token did not use; else, of what will
+ * be used in the next token with a chance of at most a fifth. */
 double policy_bet_value(const policy *p, int32_t moe_index);
 double policy_bet_limit(const policy *p);
 
