@@ -57,6 +57,7 @@ LDLIBS_ALL = $(NEED_LIBS) -lm -lpthread
 # and chosen at run time; everything else stays at the architecture's baseline.
 AVX2 := -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+AMX := $(AVX512) -mamx-tile -mamx-int8
 X86 := $(filter x86_64,$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))))
 NEON := -march=armv8.2-a+dotprod
 ARM := $(filter aarch64,$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))))
@@ -65,6 +66,7 @@ file_flags = $(if $(filter -O2,$(OPT)),$(if $(filter src/kernels/%,$(1)),-O3)) \
              $(if $(X86),$(if $(filter %_avxvnni.c,$(1)),$(AVX2) -mavxvnni)) \
              $(if $(X86),$(if $(filter %_avx512.c,$(1)),$(AVX512))) \
              $(if $(ARM),$(if $(filter %_neon.c,$(1)),$(NEON))) \
+             $(if $(X86),$(if $(filter %_amx.c,$(1)),$(AMX))) \
              $(if $(filter src/cli/%,$(1)),$(CLI_CFLAGS)) $(if $(filter tests/%,$(1)),-Itests)
 compile_flags = $(strip $(BASE_CFLAGS) $(call file_flags,$(1)) $(CFLAGS))
 
@@ -209,7 +211,7 @@ format: ## rewrite the sources in the project's format (clang-format 14)
 
 # Without the libraries: each file for itself. System headers come last, so that the cross
 # compiler's own C library is found first.
-ARM_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(ALL_SRC))
+ARM_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c %_amx.c,$(ALL_SRC))
 arm-check: ## compile the library for aarch64 (when a cross compiler is there)
 	@if echo '#include <stdlib.h>' | $(CROSS_ARM) -E -x c - >/dev/null 2>&1; then \
 	    for f in $(ARM_SRC); do \

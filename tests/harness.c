@@ -126,7 +126,7 @@ void test_apply_permutation(smoe_model_options *o) {
     if (io) {
         o->io = strcmp(io, "uring") == 0 ? SMOE_IO_URING : SMOE_IO_THREADS;
     }
-    const char *isa = env_word("SMOE_TEST_ISA", "portable avx2 avxvnni avx512 neon");
+    const char *isa = env_word("SMOE_TEST_ISA", "portable avx2 avxvnni avx512 amx neon");
     o->isa = isa ? isa : o->isa;
 }
 

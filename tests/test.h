@@ -126,7 +126,7 @@ char *test_read_file(const char *path, size_t *bytes);
 
 /* ---- permutations: make check-all runs the tests again with these in the environment */
 
-/* Puts SMOE_TEST_THREADS=N, SMOE_TEST_IO=uring|threads, SMOE_TEST_ISA=portable|avx2|avx512|neon
+/* Puts SMOE_TEST_THREADS=N, SMOE_TEST_IO=uring|threads, SMOE_TEST_ISA=portable|avx2|...|neon
  * and SMOE_TEST_CHUNK=N into the options, where set; the rest stays as it is. For tests that do not
  * themselves compare such choices. */
 void test_apply_permutation(smoe_model_options *options);

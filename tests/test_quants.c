@@ -352,13 +352,15 @@ TEST(quants_products_of_wide_shapes) {
 TEST(quants_products_of_rows_agree) {
     static const dtype rows[] = {DT_Q8_0, DT_Q4_0,   DT_Q4_K,   DT_Q5_K,
                                  DT_Q6_K, DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4};
-    for (int i = 0; i < N_TYPE * 4; i++) {
+    static const int32_t n_col[] = {352, 768, 32, 1056};
+    for (int i = 0; i < N_TYPE * 16; i++) {
         bool by_rows = false;
         for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
             by_rows = by_rows || TYPES[i % N_TYPE].type == rows[k];
         }
-        int32_t n_row = 1 + (int32_t)(test_rand() % 40), n_tok = 1 + (int32_t)(test_rand() % 18);
-        operands o = make_operands(i % N_TYPE, true, n_row, i % 2 ? 768 : 352, n_tok, 1);
+        int32_t n_row = 1 + (int32_t)(test_rand() % 40);
+        int32_t n_tok = 1 + (int32_t)(test_rand() % (i / N_TYPE % 4 ? 18 : 150));
+        operands o = make_operands(i % N_TYPE, true, n_row, n_col[test_rand() % 4], n_tok, 1);
         size_t n_y = (size_t)n_row * (size_t)n_tok;
         float *want = poisoned(n_y), *y = poisoned(n_y);
         for (int v = 1; by_rows && kernels_variant(v); v++) {
@@ -368,12 +370,15 @@ TEST(quants_products_of_rows_agree) {
     }
 }
 
+/* The same activations for enough tokens that every kernel has its say. */
+enum { EXTREME_TOK = 17 };
+
 /* Activations of +-127 against blocks of one repeated byte, with the signs of the weights and
  * against them: integers of any size on the way, so that overflow and saturation show. */
 static void check_extreme(const kernels *k, int i, const uint8_t *block, int pattern) {
     int32_t n = dtype_get(TYPES[i].type)->block_elems;
     act_q8 x[8];
-    float w[256], y = POISON;
+    float w[256], y[EXTREME_TOK];
     double want = 0, magnitude = 0;
     k->dequant_row[TYPES[i].type](block, n, w);
     memset(x, 0, sizeof x);
@@ -386,11 +391,16 @@ static void check_extreme(const kernels *k, int i, const uint8_t *block, int pat
         want += (double)w[c] * (minus ? -127 : 127);
         magnitude += fabs((double)w[c]) * 127;
     }
-    k->mm_q8[TYPES[i].type](&y, 1, block, dtype_get(TYPES[i].type)->block_bytes, 1, n, x, 8, 1);
     CHECK(magnitude < 1e9);
-    if (!(fabs((double)y - want) <= magnitude * 2e-6 + 0.1)) {
-        FAIL("%s %s: %.9g, expected %.9g", k->name, dtype_get(TYPES[i].type)->name, (double)y,
-             want);
+    for (int32_t n_tok = 1; n_tok <= EXTREME_TOK; n_tok += EXTREME_TOK - 1) {
+        k->mm_q8[TYPES[i].type](y, 1, block, dtype_get(TYPES[i].type)->block_bytes, 1, n, x, 0,
+                                n_tok);
+        for (int32_t t = 0; t < n_tok; t++) {
+            if (!(fabs((double)y[t] - want) <= magnitude * 2e-6 + 0.1)) {
+                FAIL("%s %s: %.9g, expected %.9g", k->name, dtype_get(TYPES[i].type)->name,
+                     (double)y[t], want);
+            }
+        }
     }
 }
 
@@ -414,16 +424,16 @@ TEST(quants_products_survive_extremes) {
 TEST(quants_products_keep_nan_and_zero) {
     for (int v = 0; kernels_variant(v); v++) {
         for (int i = 0; i < 2 * N_TYPE; i++) {
-            operands o = make_operands(i / 2, i % 2, 5, 200, 9, 0);
-            float y[9 * 5];
-            memset(o.x, 0, 203 * 8 * sizeof *o.x);
-            o.x[203 * 8 + 150] = NAN;
-            for (size_t t = 0; i % 2 && t < 9; t++) {
+            operands o = make_operands(i / 2, i % 2, 5, 200, 20, 0);
+            float y[20 * 5];
+            memset(o.x, 0, 203 * 19 * sizeof *o.x);
+            o.x[203 * 19 + 150] = NAN;
+            for (size_t t = 0; i % 2 && t < 20; t++) {
                 kernels_variant(v)->quantize_act(o.x + 203 * t, 200, o.x_q8 + t * o.x_stride);
             }
-            multiply(kernels_variant(v), &o, y, 5, 0, 5, 0, 9);
-            for (int j = 0; j < 45; j++) {
-                CHECK(j < 40 ? y[j] == 0 : isnan(y[j]));
+            multiply(kernels_variant(v), &o, y, 5, 0, 5, 0, 20);
+            for (int j = 0; j < 100; j++) {
+                CHECK(j < 95 ? y[j] == 0 : isnan(y[j]));
             }
         }
     }

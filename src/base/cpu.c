@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static uint64_t xgetbv0(void) {
     uint32_t lo;
@@ -15,7 +17,7 @@ static uint64_t xgetbv0(void) {
 }
 
 unsigned cpu_features(void) {
-    enum { XCR0_YMM = 0x6, XCR0_ZMM = 0xe6 };
+    enum { XCR0_YMM = 0x6, XCR0_ZMM = 0xe6, XCR0_TILES = 0x60000 };
     unsigned a, b, c, d, found = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d)) {
         return 0;
@@ -35,11 +37,20 @@ unsigned cpu_features(void) {
         found |= CPU_AVX512;
         found |= c >> 11 & 1 ? CPU_AVX512_VNNI : 0;
     }
+    bool bf16 = d >> 22 & 1, tile = d >> 24 & 1, int8 = d >> 25 & 1;
+    if ((xcr0 & XCR0_TILES) == XCR0_TILES && bf16 && tile && int8) {
+        found |= CPU_AMX;
+    }
     if (max_sub >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         found |= a >> 4 & 1 ? CPU_AVX_VNNI : 0;
         found |= (found & CPU_AVX512) && (a >> 5 & 1) ? CPU_AVX512_BF16 : 0;
     }
     return found;
+}
+
+bool cpu_ask_for_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h since Linux 5.16 */
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
 }
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
@@ -51,6 +62,12 @@ unsigned cpu_features(void) {
 #else
 unsigned cpu_features(void) {
     return 0;
+}
+#endif
+
+#if !defined(__x86_64__)
+bool cpu_ask_for_tiles(void) {
+    return false;
 }
 #endif
 

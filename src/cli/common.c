@@ -55,7 +55,7 @@ const option *model_option_rows(model_flags *f) {
          "reference: float32 on dequantised weights, slow", NULL},
         {OPTION_CHOICE, 0, "kv", "auto|f16|f32|q8", &f->kv, 0, 0,
          "how keys and values are kept (auto: f16; f32 in reference)", NULL},
-        {OPTION_TEXT, 0, "isa", "auto|portable|avx2|avxvnni|avx512|neon", &o->isa, 0, 0,
+        {OPTION_TEXT, 0, "isa", "auto|portable|avx2|avxvnni|avx512|amx|neon", &o->isa, 0, 0,
          "instruction set of the kernels", NULL},
         {OPTION_FLAG, 'q', "quiet", NULL, &f->quiet, 0, 0, "no plan and notices on stderr", NULL},
         {0}};

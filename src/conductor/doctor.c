@@ -65,10 +65,10 @@ static void check_cpu(const doctor *d) {
     bool fast = f & (CPU_AVX2 | CPU_ASIMD_DOT);
     say(d, "processor", fast ? SMOE_CHECK_OK : SMOE_CHECK_WARN,
         fast ? NULL : "use a processor with " WISH ": decode is bound by arithmetic without",
-        "%d usable, %d core%s, %d memory node%s, kernels %s (%s%s%s%s%s)", t->n_cpu, t->n_core,
+        "%d usable, %d core%s, %d memory node%s, kernels %s (%s%s%s%s%s%s)", t->n_cpu, t->n_core,
         t->n_core == 1 ? "" : "s", t->n_node, t->n_node == 1 ? "" : "s", k->name, fast ? "" : "no ",
         WISH, f & CPU_AVX512 ? ", AVX-512" : "", f & CPU_AVX512_VNNI ? ", VNNI" : "",
-        f & CPU_AVX512_BF16 ? ", bf16" : "");
+        f & CPU_AVX512_BF16 ? ", bf16" : "", f & CPU_AMX ? ", AMX" : "");
 }
 
 static void check_quota(const doctor *d) {

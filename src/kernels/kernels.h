@@ -79,7 +79,7 @@ typedef void kv_dot_fn(const float *q, int32_t n_q, const kv_rows *k, float scal
 typedef void kv_mix_fn(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc);
 
 typedef struct kernels {
-    const char *name; /* "portable", "avx2", "avxvnni", "avx512", "neon" */
+    const char *name; /* "portable", "avx2", "avxvnni", "avx512", "amx", "neon" */
 
     matmul_fn *mm_f32[DT_COUNT]; /* for every dtype with is_weight */
     matmul_fn *mm_q8[DT_COUNT];  /* for the block types among them; NULL otherwise */
@@ -115,8 +115,9 @@ typedef struct kernels {
     void (*kv_store[KV_TYPES])(const float *x, int32_t n, void *out);
 } kernels;
 
-/* The best variant this CPU runs, or the one named: "auto" or NULL, "portable", "avx2", "avx512",
- * "neon". Naming one that the CPU lacks is SMOE_ERR_UNSUPPORTED. Returns static storage in *out. */
+/* The best variant that runs here, or the one named: "auto" or NULL, "portable", "avx2",
+ * "avxvnni", "avx512", "amx", "neon". Naming one that does not is SMOE_ERR_UNSUPPORTED. Returns
+ * static storage in *out. */
 int kernels_select(const kernels **out, const char *isa, smoe_error *err);
 
 /* For tests and benchmarks: the i-th variant that this CPU runs, from portable upwards; NULL past

@@ -11,6 +11,8 @@ void kernels_fill_avx2(kernels *k);   /* every slot; needs CPU_AVX2 */
 void kernels_fill_avx512(kernels *k); /* over avx2's; needs CPU_AVX512 and CPU_AVX512_VNNI */
 /* Over avx2's, its integer products with vpdpbusd; needs CPU_AVX2 and CPU_AVX_VNNI. */
 void kernels_fill_avxvnni(kernels *k);
+/* Over avx512's, integer products of groups of tokens; needs CPU_AMX and cpu_ask_for_tiles too. */
+void kernels_fill_amx(kernels *k);
 /* Integer products of rows side by side, called by the functions above. */
 void kernels_fill_rows_avx2(kernels *k);
 void kernels_fill_rows_k_avx2(kernels *k);

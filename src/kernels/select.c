@@ -6,7 +6,8 @@
 #include "base/cpu.h"
 #include "kernels/ggml_impl.h"
 
-enum { MAX_VARIANTS = 4 };
+static const char *const known[] = {"portable", "avx2", "avxvnni", "avx512", "amx", "neon"};
+enum { MAX_VARIANTS = sizeof known / sizeof *known };
 
 static kernels variant[MAX_VARIANTS];
 static int n_variant;
@@ -30,6 +31,11 @@ static void build(void) {
             variant[n_variant] = variant[n_variant - 1];
             kernels_fill_avx512(&variant[n_variant]);
             kernels_share_q8_0(&variant[n_variant++]);
+            if ((cpu_features() & CPU_AMX) && cpu_ask_for_tiles()) {
+                variant[n_variant] = variant[n_variant - 1];
+                kernels_fill_amx(&variant[n_variant]);
+                kernels_share_q8_0(&variant[n_variant++]);
+            }
         }
     }
 #elif defined(__aarch64__)
@@ -57,14 +63,15 @@ int kernels_select(const kernels **out, const char *isa, smoe_error *err) {
     if (*out || !isa) {
         return SMOE_OK;
     }
-    static const char *const others[] = {"avx2", "avxvnni", "avx512", "neon"};
-    bool known = false;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        known = known || strcmp(isa, others[i]) == 0;
+    const char *best = kernels_variant(n_variant - 1)->name;
+    for (size_t i = 0; i < MAX_VARIANTS; i++) {
+        if (strcmp(isa, known[i]) == 0) {
+            return err_set(err, SMOE_ERR_UNSUPPORTED,
+                           "the %s kernels do not run here (the best that do are %s)", isa, best);
+        }
     }
     return err_set(
-        err, known ? SMOE_ERR_UNSUPPORTED : SMOE_ERR_ARGUMENT,
-        known ? "this CPU does not run the %s kernels (the best it runs are %s)"
-              : "no kernels named %s (auto, portable, avx2, avxvnni, avx512, neon; best here: %s)",
-        isa, kernels_variant(n_variant - 1)->name);
+        err, SMOE_ERR_ARGUMENT,
+        "no kernels named %s (auto, portable, avx2, avxvnni, avx512, amx, neon; best here: %s)",
+        isa, best);
 }

@@ -77,6 +77,13 @@ ALWAYS_INLINE fvec add_unit(enum rows_kind kind, bool single, const ivec code[UN
     return finish_unit(kind, dot, w, u, x, acc);
 }
 
+/* Units of a tile in the order in which they were unpacked, with TO_TILES. */
+typedef struct rows_kept {
+    ivec code[TILE_UNITS][UNIT_DWORDS];
+    rows_scales w; /* of code[i] at i, whatever its unit's number */
+    size_t n;
+} rows_kept;
+
 /* What a tile of the rows is multiplied with, and where its sums are. single: n_tok is 1, known
  * where this is inlined. */
 typedef struct rows_tokens {
@@ -85,7 +92,38 @@ typedef struct rows_tokens {
     const act_q8 *x; /* at the tile's first column */
     size_t x_stride;
     fvec *acc; /* [n_tok] */
+    rows_kept *kept;
 } rows_tokens;
+
+ALWAYS_INLINE void copy_scales(enum rows_kind kind, rows_scales *to, size_t i,
+                               const rows_scales *from, size_t u) {
+    if (rows_runs_of_16(kind)) {
+        to->scale[2 * i] = from->scale[2 * u];
+        to->scale[2 * i + 1] = from->scale[2 * u + 1];
+        return;
+    }
+    to->scale[i] = from->scale[u];
+    if (rows_has_min(kind)) {
+        to->min[i] = from->min[u];
+    }
+}
+
+ALWAYS_INLINE void keep_unit(enum rows_kind kind, rows_kept *kept, const ivec code[UNIT_DWORDS],
+                             const rows_scales *w, size_t u) {
+    for (int k = 0; k < UNIT_DWORDS; k++) {
+        kept->code[kept->n][k] = code[k];
+    }
+    copy_scales(kind, &kept->w, kept->n++, w, u);
+}
+
+/* Units that were kept, against every token; keeps none any more. */
+#ifdef ROWS_TO_TILES
+ALWAYS_INLINE void multiply_kept(enum rows_kind kind, const rows_tokens *to); /* x86_rows_amx.h */
+#else
+ALWAYS_INLINE void multiply_kept(enum rows_kind kind, const rows_tokens *to) {
+    (void)kind, (void)to;
+}
+#endif
 
 ALWAYS_INLINE rows_pair start_pair(enum rows_kind kind, const rows_tokens *to, size_t first,
                                    size_t second) {
@@ -100,6 +138,11 @@ ALWAYS_INLINE rows_pair start_pair(enum rows_kind kind, const rows_tokens *to, s
 /* A pair that was unpacked, against every token. */
 ALWAYS_INLINE void add_pair(enum rows_kind kind, rows_pair *p, const rows_scales *w,
                             const rows_tokens *to) {
+    if (TO_TILES) {
+        keep_unit(kind, to->kept, p->code[0], w, p->unit[0]);
+        keep_unit(kind, to->kept, p->code[1], w, p->unit[1]);
+        return;
+    }
     if (to->single) {
         size_t a = p->unit[0], b = p->unit[1];
         fvec sum = finish_unit(kind, p->dot[0], w, a, to->x + a, to->acc[0]);
@@ -200,6 +243,10 @@ ALWAYS_INLINE void tile_of_units(enum rows_kind kind, rows_at *at, size_t n_unit
     for (; u < n_unit; u++) {
         ivec code[UNIT_DWORDS];
         unpack_unit(kind, at, u, to->single, &w.scale[u], code);
+        if (TO_TILES) {
+            keep_unit(kind, to->kept, code, &w, u);
+            continue;
+        }
         const act_q8 *x = to->x + u;
         for (int32_t t = 0; t < to->n_tok; t++, x += to->x_stride) {
             to->acc[t] = add_unit(kind, to->single, code, &w, u, x, to->acc[t]);
@@ -251,7 +298,9 @@ ALWAYS_INLINE void rows_side_by_side(enum rows_kind kind, bool single, float *y,
     const size_t tile_bytes = TILE_COLS / (size_t)rows_elems(kind) * rows_block_bytes(kind);
     fvec acc[CHUNK_TOKENS];
     act_q8 last[CHUNK_TOKENS * TILE_UNITS];
-    rows_tokens to = {single, single ? 1 : n_tok, x, x_stride, acc};
+    rows_kept kept;
+    rows_tokens to = {single, single ? 1 : n_tok, x, x_stride, acc, &kept};
+    kept.n = 0;
     for (int32_t t = 0; t < to.n_tok; t++) {
         acc[t] = fv_zero();
     }
@@ -266,6 +315,7 @@ ALWAYS_INLINE void rows_side_by_side(enum rows_kind kind, bool single, float *y,
             }
         }
         multiply_tile(kind, &at, n, &to);
+        multiply_kept(kind, &to);
         for (int i = 0; i < ROW_GROUPS; i++) {
             at.group[i] += tile_bytes;
         }

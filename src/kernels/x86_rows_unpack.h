@@ -27,6 +27,14 @@ enum rows_kind {
     ROWS_mxfp4
 };
 
+/* ROWS_TO_TILES: what is unpacked is kept for the matrix tiles of x86_rows_amx.h, which multiply
+ * signed bytes, instead of being multiplied at once. */
+#ifdef ROWS_TO_TILES
+enum { TO_TILES = 1 };
+#else
+enum { TO_TILES = 0 };
+#endif
+
 /* Columns of one tile: eight units of 32, one block of the types with blocks of 256. */
 enum { TILE_COLS = 256, TILE_UNITS = 8, UNIT_DWORDS = 8, ROW_GROUPS = ROW_LANES / 4 };
 
@@ -107,6 +115,9 @@ ALWAYS_INLINE bool rows_runs_of_16(enum rows_kind kind) {
  * that shift costs less than adding to codes. */
 ALWAYS_INLINE int rows_bias(enum rows_kind kind, bool single) {
     const bool wide = ROWS_MAX_CODE == 255;
+    if (TO_TILES) {
+        return 0;
+    }
     switch (kind) {
     case ROWS_q4_k:
     case ROWS_q5_k:
