@@ -23,28 +23,33 @@ struct piece {
     int32_t n_passing;
 };
 
+int32_t queue_slots(int32_t depth, int32_t n_drive) {
+    return 2 * depth * n_drive;
+}
+
 int queue_open(queue *q, const queue_config *config, smoe_error *err) {
-    size_t depth = (size_t)config->depth * (size_t)config->n_drive;
+    size_t n_slot = (size_t)queue_slots(config->depth, config->n_drive);
     size_t n_load = (size_t)config->n_load;
     *q = (queue){.ops = config->ops,
                  .direct = config->direct,
                  .n_drive = config->n_drive,
                  .n_file = config->n_file,
-                 .depth = (int32_t)depth,
+                 .depth = config->depth * config->n_drive,
+                 .n_slot = (int32_t)n_slot,
                  .read_bytes = config->read_bytes,
                  .n_load = config->n_load,
                  .list = {{-1, -1}, {-1, -1}}};
     q->load = mem_array(n_load, sizeof *q->load);
     q->finished = mem_array(n_load, sizeof *q->finished);
-    q->piece = mem_array(depth, sizeof *q->piece);
-    q->batch = mem_array(depth, sizeof *q->batch);
-    q->done = mem_array(depth, sizeof *q->done);
+    q->piece = mem_array(n_slot, sizeof *q->piece);
+    q->batch = mem_array(n_slot, sizeof *q->batch);
+    q->done = mem_array(n_slot, sizeof *q->done);
     if (!q->load || !q->finished || !q->piece || !q->batch || !q->done) {
         queue_close(q);
         return err_no_memory(err, n_load * sizeof *q->load);
     }
-    for (int32_t i = 0; i < q->depth; i++) {
-        q->piece[i].next = i + 1 < q->depth ? i + 1 : -1;
+    for (int32_t i = 0; i < q->n_slot; i++) {
+        q->piece[i].next = i + 1 < q->n_slot ? i + 1 : -1;
     }
     q->io = config->io;
     return SMOE_OK;
@@ -64,7 +69,7 @@ void queue_close(queue *q) {
 
 uint64_t queue_held_bytes(const queue *q) {
     return (uint64_t)q->n_load * (sizeof *q->load + sizeof *q->finished) +
-           (uint64_t)q->depth * (sizeof *q->piece + sizeof *q->batch + sizeof *q->done);
+           (uint64_t)q->n_slot * (sizeof *q->piece + sizeof *q->batch + sizeof *q->done);
 }
 
 /* ---- where bytes go */
@@ -141,7 +146,7 @@ static void free_piece(queue *q, int32_t p) {
 /* Nothing more of this load is to be read. */
 static void stop_load(queue *q, int32_t id) {
     list_remove(q, id);
-    for (int32_t p = 0; q->n_again > 0 && p < q->depth; p++) {
+    for (int32_t p = 0; q->n_again > 0 && p < q->n_slot; p++) {
         if (q->piece[p].state == PIECE_AGAIN && q->piece[p].load == id) {
             q->n_again--;
             free_piece(q, p);
@@ -175,7 +180,7 @@ void queue_set_class(queue *q, int32_t id, bool is_demand) {
     if (was_listed) {
         list_append(q, id);
     }
-    for (int32_t p = 0; p < q->depth; p++) {
+    for (int32_t p = 0; p < q->n_slot; p++) {
         piece *e = &q->piece[p];
         if (e->state != PIECE_SPARE && e->load == id) {
             q->n_spec += (int)!is_demand - (int)e->is_spec;
@@ -196,7 +201,7 @@ bool queue_cancel(queue *q, int32_t id) {
 }
 
 static int32_t find_again(const queue *q, int32_t id, bool is_demand) {
-    for (int32_t p = 0; q->n_again > 0 && p < q->depth; p++) {
+    for (int32_t p = 0; q->n_again > 0 && p < q->n_slot; p++) {
         const piece *e = &q->piece[p];
         if (e->state == PIECE_AGAIN && (id < 0 || e->load == id) &&
             q->load[e->load].is_demand == is_demand) {
@@ -252,9 +257,7 @@ static int32_t cut_piece(queue *q, bool is_demand) {
     const extent *x = &l->ref->ext[l->ext];
     uint64_t at = l->at > 0 ? l->at : read_start(q, x);
     uint64_t left = read_end(q, x) - at;
-    uint32_t half = (uint32_t)round_up(q->read_bytes / 2, IO_ALIGN_BYTES);
-    uint32_t most = is_demand || q->is_sweeping ? q->read_bytes : half;
-    uint32_t bytes = left < most ? (uint32_t)left : most;
+    uint32_t bytes = left < q->read_bytes ? (uint32_t)left : q->read_bytes;
     int32_t drive = choose_drive(q, at);
     int32_t p = q->spare_piece;
     q->spare_piece = q->piece[p].next;
@@ -280,8 +283,8 @@ static int32_t cut_piece(queue *q, bool is_demand) {
 }
 
 bool queue_has_room(const queue *q, bool is_demand) {
-    return q->spare_piece >= 0 &&
-           (is_demand || q->is_sweeping || q->n_spec < QUEUE_SPEC_READS * q->n_drive);
+    /* without a slot: reads of an abandoned demand hold theirs until they land */
+    return q->spare_piece >= 0 && (is_demand ? q->n_begun - q->n_spec : q->n_begun) < q->depth;
 }
 
 bool queue_stage(queue *q, bool is_demand) {
@@ -399,7 +402,7 @@ int32_t queue_reap(queue *q, bool wait) {
     if (q->n_flight == 0) {
         return 0;
     }
-    int32_t n = q->ops->reap(q->io, q->done, q->depth, wait);
+    int32_t n = q->ops->reap(q->io, q->done, q->n_slot, wait);
     uint64_t at_ns = n > 0 ? now_ns() : 0;
     for (int32_t i = 0; i < n; i++) {
         take_done(q, &q->done[i], at_ns);

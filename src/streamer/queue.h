@@ -12,9 +12,6 @@
 #include "model/source.h"
 #include "streamer/io.h"
 
-/* A drive that is asked for a bet must be free for a demand within one read: bets are read in
- * halves, at most two of them in flight on each drive. */
-#define QUEUE_SPEC_READS 2
 /* Attempts after the first when a read fails, and when the system asks to try again. */
 #define QUEUE_RETRIES         3
 #define QUEUE_PASSING_RETRIES 1000
@@ -45,24 +42,24 @@ typedef struct queue {
     bool direct;
     int32_t n_drive; /* copies of every file, each on a drive with a queue of its own */
     int32_t n_file;  /* of one copy */
-    int32_t depth;   /* of all drives together */
+    int32_t depth;   /* of all drives together, for each class; see queue_has_room */
+    int32_t n_slot;  /* pieces, of both classes */
     uint32_t read_bytes;
     load *load; /* [n_load] */
     int32_t n_load;
     struct load_list {
         int32_t head, tail;
     } list[2];    /* by is_demand: loads with bytes not asked for yet */
-    piece *piece; /* [depth] */
+    piece *piece; /* [n_slot] */
     int32_t spare_piece;
     int32_t n_begun;               /* pieces in use */
     int32_t n_spec;                /* of which speculative */
     int32_t n_begun_of[IO_DRIVES]; /* by drive */
-    bool is_sweeping;              /* speculative reads may be whole and fill the depth */
     int32_t n_flight;              /* of which at the back end */
     int32_t n_again;               /* of which waiting to be sent again */
-    io_read *batch;                /* [depth]; tag: piece */
+    io_read *batch;                /* [n_slot]; tag: piece */
     int32_t n_batch;
-    io_done *done;     /* [depth] */
+    io_done *done;     /* [n_slot] */
     int32_t *finished; /* [n_load], circular */
     int32_t finished_at, n_finished;
     uint64_t busy_since_ns;
@@ -74,15 +71,17 @@ typedef struct queue {
 
 typedef struct queue_config {
     const io_ops *ops;
-    io *io; /* the queue's after success: queue_close closes it */
+    io *io; /* the queue's after success: queue_close closes it; takes queue_slots reads */
     bool direct;
     int32_t n_drive;     /* 1 to IO_DRIVES; the back end has n_drive * n_file paths, a drive's */
     int32_t n_file;      /* copies one after the other */
-    int32_t depth;       /* of each drive; the back end's is n_drive times as much */
+    int32_t depth;       /* of each drive: as many reads as it serves at once */
     uint32_t read_bytes; /* a multiple of IO_ALIGN_BYTES */
     int32_t n_load;
 } queue_config;
 
+/* How many reads a queue of this depth has in flight at most: the back end's depth. */
+int32_t queue_slots(int32_t depth, int32_t n_drive);
 int queue_open(queue *q, const queue_config *config, smoe_error *err);
 /* Waits for reads in flight; takes a zeroed queue too. */
 void queue_close(queue *q);
@@ -114,7 +113,10 @@ int32_t queue_unsent_spec(const queue *q);
 
 /* Prepares reads of one class while the depth allows; true when nothing of the class waits. */
 bool queue_stage(queue *q, bool is_demand);
-/* Whether another piece of the class could be staged now. */
+/* Whether another piece of the class could be staged now. Demand has the whole depth to itself,
+ * whatever is speculative; speculative reads fill what of the depth is free. So a demand's read
+ * finds at most as many others before it as the drive serves at once, and is delayed by at most the
+ * time that one block of each takes. */
 bool queue_has_room(const queue *q, bool is_demand);
 /* Hands what was staged to the back end, in one call. */
 void queue_send(queue *q);

@@ -117,7 +117,6 @@ static bool start_sweep(streamer *s) {
 static void end_sweep(streamer *s) {
     s->sweep_at = s->n_sweep = 0;
     s->sweep_bytes = 0;
-    s->queue.is_sweeping = false;
 }
 
 /* What earlier runs used most goes into free space only, and is worth what the policy says. */
@@ -503,7 +502,6 @@ void streamer_sweep(streamer *s, int32_t moe_index, const int32_t *experts, int3
     s->sweep_moe = moe_index;
     s->n_sweep = n;
     memcpy(s->sweep, experts, (size_t)n * sizeof *experts);
-    s->queue.is_sweeping = n > 0;
     pump(s);
 }
 

@@ -181,7 +181,7 @@ int streamer_open_queue(streamer *s, const streamer_config *config, smoe_error *
                        .depth = choice.io.depth,
                        .read_bytes = (uint32_t)round_up(read_bytes, IO_ALIGN_BYTES),
                        .n_load = s->ring.n_block};
-    choice.io.depth *= n_drive;
+    choice.io.depth = queue_slots(qc.depth, n_drive);
     rc = choose(&choice, &s->log, &qc, err);
     free_paths(path, n_file * n_drive);
     if (rc == SMOE_OK) {

@@ -159,7 +159,7 @@ int streamer_open(streamer **out, const streamer_config *config, smoe_error *err
     s->log = config->log;
     s->is_counting = true;
     /* Every expert once, and cancelled loads whose last reads are still in flight. */
-    uint64_t most_flight = (uint64_t)MAX_DEPTH * (uint64_t)(config->n_copy + 1);
+    uint64_t most_flight = (uint64_t)queue_slots(MAX_DEPTH, config->n_copy + 1);
     uint64_t n_entry = (uint64_t)n_expert + most_flight;
     /* More than all experts is never filled. */
     uint64_t full_bytes = streamer_ring_full(config->source) + most_flight * least_bytes;
