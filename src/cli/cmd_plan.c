@@ -117,7 +117,8 @@ static void advise_memory(advice *a, const smoe_forecast *f) {
     char more[24], speed[48], whole[24];
     const smoe_forecast_row *now = &f->asked;
     if (now->ring_share >= 1) {
-        advise(a, "Every expert fits: each is read once. --resident reads them all at the start.");
+        advise(a, "Every expert fits: each is read once, at its first use or in idle time before. "
+                  "--resident reads them all at the start.");
         return;
     }
     for (int32_t i = 0; i < f->n_row; i++) {

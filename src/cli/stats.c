@@ -91,7 +91,7 @@ static void print_ahead(const smoe_stats *s, FILE *out) {
     }
     if (s->warm_reads) {
         fprintf(out,
-                "warm     %" PRIu64 " read as most used in earlier runs, %" PRIu64
+                "warm     %" PRIu64 " read in idle time, %" PRIu64
                 " used (%.1f %%)\n",
                 s->warm_reads, s->warm_used, percent(s->warm_used, s->warm_reads));
     }

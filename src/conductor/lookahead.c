@@ -45,7 +45,8 @@ void lookahead_guess(smoe_model *m, int32_t layer, int32_t n_tok) {
     const exec *e = &m->exec;
     int32_t next = next_moe(e->spec, layer);
     bool is_decode = n_tok == 1;
-    if (next < 0 || m->is_resident || (is_decode ? !a->is_on : a->mode == SMOE_OFF)) {
+    if (next < 0 || streamer_has_all(m->streamer) ||
+        (is_decode ? !a->is_on : a->mode == SMOE_OFF)) {
         return;
     }
     int32_t moe_index = e->spec->layer[next].ffn.moe_index;
@@ -72,7 +73,7 @@ static void open_window(smoe_model *m) {
 
 void lookahead_adjust(smoe_model *m) {
     lookahead *a = &m->ahead;
-    if (a->mode != SMOE_AUTO || m->is_resident) {
+    if (a->mode != SMOE_AUTO || streamer_has_all(m->streamer)) {
         return;
     }
     if (!a->is_on) {

@@ -157,7 +157,6 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->reference = o->precision == SMOE_PRECISION_REFERENCE;
     e->kv_type = plan_kv_type(o->kv);
     e->spec_ranks = o->spec_ranks;
-    m->is_resident = m->plan.ring_bytes >= streamer_ring_full(m->source);
     lookahead_init(&m->ahead, o->lookahead);
     pool_set_tick(m->pool, keep_reading, m->streamer, TICK_NS);
 }
@@ -197,6 +196,14 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
     m->learns = o.learn;
     if (m->learns) {
         learn_load(m);
+    }
+    /* What fits is read in idle time, whether earlier runs used it or not. */
+    if (m->plan.ring_bytes >= streamer_ring_full(m->source) && !o.resident) {
+        rc = streamer_warm_rest(m->streamer, err);
+    }
+    if (rc != SMOE_OK) {
+        smoe_model_close(m);
+        return rc;
     }
     m->open_ns = now_ns() - start_ns;
     *out = m;
@@ -265,7 +272,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .guessed = m->ahead.guessed,
                         .guessed_right = m->ahead.right,
                         .guess_named = m->ahead.named,
-                        .lookahead_on = m->ahead.is_on && !m->is_resident,
+                        .lookahead_on = m->ahead.is_on && !streamer_has_all(m->streamer),
                         .lookahead_switches = m->ahead.n_switch,
                         .warm_reads = s.warm_reads,
                         .warm_used = s.warm_used,

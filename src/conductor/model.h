@@ -29,7 +29,6 @@ struct smoe_model {
     pressure pressure;
     trace_writer *trace; /* NULL: nothing is recorded */
     uint64_t n_resize;   /* times the ring changed its size */
-    bool is_resident;    /* the ring has room for every expert */
     bool session_open;   /* the plan has room for one */
     /* counters that are not the streamer's */
     uint64_t prefill_tok, decode_tok;

@@ -3,7 +3,6 @@
 #include "conductor/model.h"
 
 static void ring_changed(smoe_model *m) {
-    m->is_resident = streamer_ring_bytes(m->streamer) >= streamer_ring_full(m->source);
     m->n_resize++;
 }
 

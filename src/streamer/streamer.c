@@ -27,6 +27,7 @@
 static void forget(streamer *s, int32_t id) {
     entry *e = &s->entry[id];
     *entry_slot(s, e->moe_index, e->expert) = -1;
+    s->n_present--;
     e->wanted = -1;
 }
 
@@ -50,6 +51,7 @@ static int32_t start_load(streamer *s, int32_t moe_index, int32_t expert, int32_
     if (id >= 0) {
         s->entry[id] = (entry){.moe_index = moe_index, .expert = expert, .wanted = wanted};
         *entry_slot(s, moe_index, expert) = id;
+        s->n_present++;
         ring_set_value(&s->ring, id,
                        wanted < 0 ? policy_bet_value(&s->policy, moe_index)
                                   : policy_value(&s->policy, moe_index, expert));
@@ -549,6 +551,10 @@ int streamer_resize(streamer *s, uint64_t ring_bytes, smoe_error *err) {
     }
     streamer_say_room(s, s->ring.bytes);
     return rc;
+}
+
+bool streamer_has_all(const streamer *s) {
+    return s->n_present == s->n_expert;
 }
 
 uint64_t streamer_ring_bytes(const streamer *s) {

@@ -97,6 +97,12 @@ uint64_t streamer_ring_bytes(const streamer *s);
 /* Reads every expert (the ring must be streamer_ring_full). Counts reads but no uses. */
 int streamer_preload(streamer *s, smoe_error *err);
 
+/* Whether every expert is in the ring or on its way there: nothing is left to guess. */
+bool streamer_has_all(const streamer *s);
+/* Behind what streamer_warm set, every other expert in the order of the file: for a ring that is
+ * streamer_ring_full. */
+int streamer_warm_rest(streamer *s, smoe_error *err);
+
 /* Starts from what an earlier run learned (heat.h): the policy at once, and, when nothing else is
  * to be read, the ring's free space is filled with the experts that were used most. */
 int streamer_warm(streamer *s, uint64_t model_id, const char *text, size_t bytes, const char *label,
@@ -114,7 +120,7 @@ typedef struct streamer_stats {
     uint64_t spec_reads;                        /* experts that a bet began to read */
     uint64_t spec_used;               /* of which demanded later, landed or still on their way */
     uint64_t sweep_reads, sweep_used; /* the same of sweeps */
-    uint64_t warm_reads, warm_used;   /* and of what earlier runs used most; never reset */
+    uint64_t warm_reads, warm_used;   /* and of what was read in idle time; never reset */
     uint64_t evictions;
     uint64_t read_retries;  /* failed reads, resumed short ones, second reads after a checksum */
     uint64_t wait_ns;       /* streamer_next blocked */

@@ -158,6 +158,7 @@ int streamer_open(streamer **out, const streamer_config *config, smoe_error *err
     s->source = config->source;
     s->log = config->log;
     s->is_counting = true;
+    s->n_expert = (int32_t)n_expert;
     /* Every expert once, and cancelled loads whose last reads are still in flight. */
     uint64_t most_flight = (uint64_t)queue_slots(MAX_DEPTH, config->n_copy + 1);
     uint64_t n_entry = (uint64_t)n_expert + most_flight;

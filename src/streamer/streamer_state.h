@@ -21,7 +21,7 @@ typedef struct entry {
     bool is_ready;   /* all bytes are there and checked */
     bool is_bet;     /* read for a bet and not used since */
     bool is_sweep;   /* the same for a sweep */
-    bool is_warm;    /* the same for what earlier runs used most */
+    bool is_warm;    /* the same for what was read in idle time */
     bool was_ahead;  /* a bet or a sweep had begun it when it was demanded */
     bool was_reread; /* its checksum has differed once */
 } entry;
@@ -75,6 +75,9 @@ struct streamer {
 
     int32_t *warm; /* records, the hottest first, not started from warm_at on; NULL: none */
     int32_t warm_at, n_warm;
+
+    int32_t n_expert;  /* of all layers */
+    int32_t n_present; /* of which in the ring or on their way there */
 
     bool is_counting; /* off during preload */
     streamer_stats stats;

@@ -26,6 +26,33 @@ int streamer_warm(streamer *s, uint64_t model_id, const char *text, size_t bytes
     return SMOE_OK;
 }
 
+int streamer_warm_rest(streamer *s, smoe_error *err) {
+    int32_t n_record = s->source->n_moe_layer * s->source->n_expert_row;
+    int32_t *order = mem_array((size_t)n_record, sizeof *order);
+    bool *is_listed = mem_array((size_t)n_record, sizeof *is_listed);
+    if (!order || !is_listed) {
+        free(order);
+        free(is_listed);
+        return err_no_memory(err, (uint64_t)n_record * sizeof *order);
+    }
+    int32_t n = s->n_warm - s->warm_at;
+    for (int32_t i = 0; i < n; i++) {
+        order[i] = s->warm[s->warm_at + i];
+        is_listed[order[i]] = true;
+    }
+    for (int32_t r = 0; r < n_record; r++) {
+        if (!is_listed[r] && s->source->expert[r].n_ext > 0) {
+            order[n++] = r;
+        }
+    }
+    free(is_listed);
+    free(s->warm);
+    s->warm = order;
+    s->warm_at = 0;
+    s->n_warm = n;
+    return SMOE_OK;
+}
+
 int streamer_heat(const streamer *s, uint64_t model_id, char **text, size_t *bytes,
                   smoe_error *err) {
     *text = NULL;
