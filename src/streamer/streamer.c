@@ -123,7 +123,7 @@ static void end_sweep(streamer *s) {
 
 /* What earlier runs used most goes into free space only, and is worth what the policy says. */
 static bool start_warm(streamer *s) {
-    while (s->warm_at < s->n_warm) {
+    while (s->warm_at < (s->is_idle ? s->n_warm : s->n_learned)) {
         int32_t moe_index = s->warm[s->warm_at] / s->source->n_expert_row;
         int32_t expert = s->warm[s->warm_at] % s->source->n_expert_row;
         if (*entry_slot(s, moe_index, expert) >= 0) {

@@ -75,6 +75,8 @@ struct streamer {
 
     int32_t *warm; /* records, the hottest first, not started from warm_at on; NULL: none */
     int32_t warm_at, n_warm;
+    int32_t n_learned; /* of warm: what may be read while something computes too */
+    bool is_idle;
 
     int32_t n_expert;  /* of all layers */
     int32_t n_present; /* of which in the ring or on their way there */

@@ -22,7 +22,7 @@ int streamer_warm(streamer *s, uint64_t model_id, const char *text, size_t bytes
     free(s->warm);
     s->warm = order;
     s->warm_at = 0;
-    s->n_warm = heat_order(&s->policy, order);
+    s->n_warm = s->n_learned = heat_order(&s->policy, order);
     return SMOE_OK;
 }
 
@@ -48,6 +48,7 @@ int streamer_warm_rest(streamer *s, smoe_error *err) {
     free(is_listed);
     free(s->warm);
     s->warm = order;
+    s->n_learned = s->n_learned > s->warm_at ? s->n_learned - s->warm_at : 0;
     s->warm_at = 0;
     s->n_warm = n;
     return SMOE_OK;
@@ -64,12 +65,14 @@ int streamer_heat(const streamer *s, uint64_t model_id, char **text, size_t *byt
 
 bool streamer_idle(streamer *s, uint64_t budget_ns) {
     uint64_t end_ns = now_ns() + budget_ns;
+    s->is_idle = true;
     streamer_poll(s);
     while (s->queue.n_flight > 0 && now_ns() < end_ns) {
         if (queue_reap(&s->queue, true) == 0) {
-            return false;
+            break;
         }
         streamer_poll(s);
     }
+    s->is_idle = false;
     return s->queue.n_flight > 0 || s->warm_at < s->n_warm;
 }
