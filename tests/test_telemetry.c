@@ -82,6 +82,7 @@ static smoe_stats made_stats(void) {
                         .read_us = {[6] = 90, [9] = 9, [12] = 1},
                         .read_kib = {[9] = 100},
                         .probed_bytes_per_s = 1e9,
+                        .probed_busy_bytes_per_s = 6e8,
                         .n_drive = 2,
                         .drive_bytes_of = {30000000, 10000000},
                         .io_backend = "io_uring",
@@ -156,6 +157,7 @@ TEST(telemetry_json_has_every_counter) {
     CHECK_NEAR(real(o, "read_bytes_mean"), 4e5, 1e-3);
     CHECK_NEAR(real(o, "read_bytes_per_s"), 5e8, 1);
     CHECK_NEAR(real(o, "probed_bytes_per_s"), 1e9, 1);
+    CHECK_NEAR(real(o, "probed_busy_bytes_per_s"), 6e8, 1);
     CHECK_NEAR(real(o, "probed_share"), 0.5, 1e-9);
     CHECK_NEAR(real(o, "drive_busy_share"), 80.0 / 603, 1e-9);
     CHECK_NEAR(real(o, "wait_share"), 90.0 / 603, 1e-9);

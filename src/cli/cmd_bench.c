@@ -128,6 +128,9 @@ static void print_foot(const bench_job *job, const bench_result *r) {
     if (s->probed_bytes_per_s > 0) {
         printf("; the drive gave %.2f GB/s when probed", s->probed_bytes_per_s * 1e-9);
     }
+    if (s->probed_busy_bytes_per_s > 0) {
+        printf(", %.2f while all cores computed", s->probed_busy_bytes_per_s * 1e-9);
+    }
     putchar('\n');
 }
 
@@ -173,6 +176,7 @@ static struct json_object *row_json(const bench_job *job, const bench_result *r)
     json_add_count(o, "peak_process_bytes", s->peak_process_bytes);
     json_add_count(o, "threads", (uint64_t)r->plan.n_thread);
     json_add_number(o, "probed_bytes_per_s", s->probed_bytes_per_s);
+    json_add_number(o, "probed_busy_bytes_per_s", s->probed_busy_bytes_per_s);
     json_object_object_add(o, "io_backend", json_object_new_string(s->io_backend));
     json_object_object_add(o, "direct", json_object_new_boolean(s->direct));
     json_object_object_add(o, "isa", json_object_new_string(s->isa));

@@ -69,8 +69,13 @@ static void print_rate(const smoe_stats *s, FILE *out) {
     }
     fprintf(out, "rate     %s/s while reading, ", format_bytes(a, (uint64_t)rate));
     if (s->probed_bytes_per_s > 0) {
-        fprintf(out, "%.1f %% of the probed %s/s\n", 100 * rate / s->probed_bytes_per_s,
+        fprintf(out, "%.1f %% of the probed %s/s", 100 * rate / s->probed_bytes_per_s,
                 format_bytes(b, (uint64_t)s->probed_bytes_per_s));
+        if (s->probed_busy_bytes_per_s > 0) {
+            fprintf(out, " (%s/s while all cores compute)",
+                    format_bytes(b, (uint64_t)s->probed_busy_bytes_per_s));
+        }
+        fputc('\n', out);
     } else {
         fputs("the drive was not probed\n", out);
     }
@@ -90,9 +95,7 @@ static void print_ahead(const smoe_stats *s, FILE *out) {
                 s->sweep_reads, s->sweep_used, percent(s->sweep_used, s->sweep_reads));
     }
     if (s->warm_reads) {
-        fprintf(out,
-                "warm     %" PRIu64 " read in idle time, %" PRIu64
-                " used (%.1f %%)\n",
+        fprintf(out, "warm     %" PRIu64 " read in idle time, %" PRIu64 " used (%.1f %%)\n",
                 s->warm_reads, s->warm_used, percent(s->warm_used, s->warm_reads));
     }
     fprintf(out, "guesses  lookahead is %s", s->lookahead_on ? "on" : "off");
@@ -197,6 +200,7 @@ static void add_drive(struct json_object *o, const smoe_stats *s) {
     add_share(o, "drive_busy_share", s->drive_busy_ns, s->work_ns);
     json_add_number(o, "read_bytes_per_s", rate);
     json_add_number(o, "probed_bytes_per_s", s->probed_bytes_per_s);
+    json_add_number(o, "probed_busy_bytes_per_s", s->probed_busy_bytes_per_s);
     add_ratio(o, "probed_share", rate, s->probed_bytes_per_s);
     json_object_object_add(o, "io_backend", json_object_new_string(s->io_backend));
     json_object_object_add(o, "direct", json_object_new_boolean(s->direct));

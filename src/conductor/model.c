@@ -289,6 +289,7 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .ring_registered_bytes = streamer_pinned_bytes(m->streamer),
                         .n_resize = m->n_resize,
                         .probed_bytes_per_s = s.probed_bytes_per_s,
+                        .probed_busy_bytes_per_s = s.probed_busy_bytes_per_s,
                         .n_drive = s.n_drive,
                         .direct = streamer_is_direct(m->streamer)};
     _Static_assert((int)SMOE_STAT_SLOTS == (int)IO_SLOTS, "histograms agree");

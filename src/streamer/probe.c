@@ -8,6 +8,8 @@
 #include "streamer/probe.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "streamer/queue.h"
@@ -23,9 +26,12 @@
 #define PROBE_BUDGET_NS 1500000000.0
 #define PROBE_LEAST_NS  40000000.0
 /* A model as small as this or smaller gets a shorter look, since it is soon read whole. */
-#define PROBE_FULL_BYTES   1e9
-#define PROBE_STEPS        30 /* measurements in a usual run, the last as long as eight */
-#define PROBE_LAST_STEPS   8
+#define PROBE_FULL_BYTES 1e9
+#define PROBE_STEPS      30 /* measurements in a usual run, the last ones longer */
+#define PROBE_LAST_STEPS 16
+#define PROBE_BUSY_STEPS 8
+/* How often a computing thread looks after its reads; see TICK_NS in conductor/model.c. */
+#define PROBE_TICK_NS      100000u
 #define PROBE_MAX_BYTES    (1u << 30) /* of one measurement */
 #define PROBE_SIZE_DEPTH   8
 #define PROBE_LATENCY_RUNS 15
@@ -37,7 +43,7 @@
 /* The page cache costs a copy and memory outside the ceiling; it must win by this to be taken. */
 #define PROBE_BUFFERED_WIN 1.15
 
-enum { PROBE_MAX_DEPTH = 64 };
+enum { PROBE_MAX_DEPTH = 64, BUSY_THREADS = 256 };
 
 /* One way of reading. */
 typedef struct way {
@@ -51,6 +57,7 @@ typedef struct prober {
     const probe_config *c;
     const char **path;
     uint64_t step_ns;
+    bool is_busy; /* this thread computes between looks at its reads */
     uint64_t random;
     io_done done[PROBE_MAX_DEPTH];
 } prober;
@@ -99,6 +106,20 @@ static bool send_one(prober *p, const way *w, io *handle, int32_t slot) {
     return w->ops->submit(handle, &r, 1) == 1;
 }
 
+static void compute_for(uint64_t ns) {
+    uint64_t end_ns = now_ns() + ns;
+    while (now_ns() < end_ns) {
+    }
+}
+
+static int32_t reap_some(prober *p, const way *w, io *handle) {
+    int32_t n;
+    while (p->is_busy && (n = w->ops->reap(handle, p->done, w->depth, false)) == 0) {
+        compute_for(PROBE_TICK_NS);
+    }
+    return p->is_busy ? n : w->ops->reap(handle, p->done, w->depth, true);
+}
+
 /* Keeps depth reads in flight for a while; bytes a second, 0 when something failed. */
 static double flow(prober *p, const way *w, io *handle) {
     uint64_t bytes = 0, start_ns = now_ns(), end_ns = start_ns;
@@ -108,7 +129,7 @@ static double flow(prober *p, const way *w, io *handle) {
         n_open += send_one(p, w, handle, i);
     }
     while (n_open > 0) {
-        int32_t n = w->ops->reap(handle, p->done, w->depth, true);
+        int32_t n = reap_some(p, w, handle);
         if (n <= 0) {
             return 0;
         }
@@ -294,14 +315,46 @@ static void try_others(prober *p, const way *w, probe_result *out) {
     }
 }
 
-/* Drives and hypervisors lend a burst: what counts is how the chosen way goes on. */
-static void sustain(prober *p, probe_result *out) {
+static double measure_longer(prober *p, const probe_result *r, int32_t steps) {
     uint64_t step_ns = p->step_ns;
-    way w = {out->ops, out->direct, out->depth, out->read_bytes};
-    p->step_ns *= PROBE_LAST_STEPS;
+    way w = {r->ops, r->direct, r->depth, r->read_bytes};
+    p->step_ns *= (uint64_t)steps;
     double rate = measure(p, w, NULL);
     p->step_ns = step_ns;
+    return rate;
+}
+
+static void *compute(void *stop) {
+    while (!atomic_load_explicit((atomic_bool *)stop, memory_order_relaxed)) {
+        compute_for(PROBE_TICK_NS);
+    }
+    return NULL;
+}
+
+/* As in decode, when all threads compute and this one looks after the reads between two tasks. A
+ * virtual machine's drive is emulated by the same cores, and then gives much less. */
+static double measure_busy(prober *p, const probe_result *r) {
+    pthread_t thread[BUSY_THREADS];
+    int32_t n = 0, want = cpu_count() - 1 < BUSY_THREADS ? cpu_count() - 1 : BUSY_THREADS;
+    atomic_bool stop = false;
+    while (n < want && pthread_create(&thread[n], NULL, compute, &stop) == 0) {
+        n++;
+    }
+    p->is_busy = true;
+    double rate = n == want ? measure_longer(p, r, PROBE_BUSY_STEPS) : 0;
+    p->is_busy = false;
+    atomic_store(&stop, true);
+    while (n > 0) {
+        pthread_join(thread[--n], NULL);
+    }
+    return rate;
+}
+
+/* Drives and hypervisors lend a burst: what counts is how the chosen way goes on. */
+static void sustain(prober *p, probe_result *out) {
+    double rate = measure_longer(p, out, PROBE_LAST_STEPS);
     out->bytes_per_s = rate > 0 ? rate : out->bytes_per_s;
+    out->busy_bytes_per_s = measure_busy(p, out);
 }
 
 static bool says_rotating(const char *path) {
@@ -371,11 +424,14 @@ int probe_run(probe_result *out, const probe_config *config, smoe_error *err) {
 /* ---- what is said */
 
 void probe_log(const probe_result *r, const log_sink *log) {
-    char size[24], other[64] = "", buffered[64] = "";
+    char size[24], busy[48] = "", other[64] = "", buffered[64] = "";
     if (r->bytes_per_s <= 0) {
         log_line(log, SMOE_LOG_NOTICE, "drive: could not be measured; reading with %d in flight",
                  r->depth);
         return;
+    }
+    if (r->busy_bytes_per_s > 0) {
+        snprintf(busy, sizeof busy, "%.2f while all cores compute, ", r->busy_bytes_per_s * 1e-9);
     }
     if (r->other_bytes_per_s > 0) {
         snprintf(other, sizeof other, ", %.2f the other back end", r->other_bytes_per_s * 1e-9);
@@ -385,10 +441,10 @@ void probe_log(const probe_result *r, const log_sink *log) {
                  r->buffered_bytes_per_s * 1e-9);
     }
     log_line(log, SMOE_LOG_PLAN,
-             "drive %.2f GB/s: %s reads of %s, %d in flight, %s (%.2f with one in flight%s%s; "
+             "drive %.2f GB/s: %s reads of %s, %d in flight, %s (%s%.2f with one in flight%s%s; "
              "%.0f us a block)%s",
              r->bytes_per_s * 1e-9, r->direct ? "direct" : "buffered",
-             format_bytes(size, r->read_bytes), r->depth, r->ops->name,
+             format_bytes(size, r->read_bytes), r->depth, r->ops->name, busy,
              r->single_bytes_per_s * 1e-9, other, buffered, r->latency_ns * 1e-3,
              r->is_remembered ? ", as measured before" : "");
     if (r->is_rotating) {

@@ -21,7 +21,8 @@ typedef struct probe_result {
     bool direct;
     int32_t depth;
     uint32_t read_bytes;
-    double bytes_per_s;          /* the chosen way */
+    double bytes_per_s;          /* the chosen way, on a machine that does nothing else */
+    double busy_bytes_per_s;     /* the same while every CPU computes; 0: not measured */
     double single_bytes_per_s;   /* the same with one read in flight */
     double other_bytes_per_s;    /* the other back end; 0: not measured */
     double buffered_bytes_per_s; /* through the page cache; 0: not measured */

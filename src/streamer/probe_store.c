@@ -49,9 +49,10 @@ static bool parse_result(probe_result *out, const probe_config *c, const char *t
     char name[16];
     int direct, rotating;
     probe_result r = {.is_remembered = true};
-    if (sscanf(text, "%15s\t%d\t%" SCNd32 "\t%" SCNu32 "\t%lf\t%lf\t%lf\t%lf\t%lf\t%d", name,
-               &direct, &r.depth, &r.read_bytes, &r.bytes_per_s, &r.single_bytes_per_s,
-               &r.other_bytes_per_s, &r.buffered_bytes_per_s, &r.latency_ns, &rotating) != 10) {
+    if (sscanf(text, "%15s\t%d\t%" SCNd32 "\t%" SCNu32 "\t%lf\t%lf\t%lf\t%lf\t%lf\t%lf\t%d", name,
+               &direct, &r.depth, &r.read_bytes, &r.bytes_per_s, &r.busy_bytes_per_s,
+               &r.single_bytes_per_s, &r.other_bytes_per_s, &r.buffered_bytes_per_s, &r.latency_ns,
+               &rotating) != 11) {
         return false;
     }
     r.ops = ops_named(c, name);
@@ -116,10 +117,10 @@ void probe_remember(const probe_result *r, const probe_config *config) {
             (void)buf_printf(&b, NULL, "%s\n", line);
         }
     }
-    int rc = buf_printf(&b, NULL, "%s\t%s\t%d\t%d\t%u\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d\n", key,
-                        r->ops->name, r->direct, r->depth, r->read_bytes, r->bytes_per_s,
-                        r->single_bytes_per_s, r->other_bytes_per_s, r->buffered_bytes_per_s,
-                        r->latency_ns, r->is_rotating);
+    int rc = buf_printf(&b, NULL, "%s\t%s\t%d\t%d\t%u\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d\n",
+                        key, r->ops->name, r->direct, r->depth, r->read_bytes, r->bytes_per_s,
+                        r->busy_bytes_per_s, r->single_bytes_per_s, r->other_bytes_per_s,
+                        r->buffered_bytes_per_s, r->latency_ns, r->is_rotating);
     if (rc == SMOE_OK && path[0]) {
         (void)cache_file_replace(path, b.data, b.bytes);
     }

@@ -610,6 +610,7 @@ void streamer_get_stats(const streamer *s, streamer_stats *out) {
     out->read_retries = q->read_retries;
     out->evictions = s->ring.evictions;
     out->probed_bytes_per_s = s->probed_bytes_per_s;
+    out->probed_busy_bytes_per_s = s->probed_busy_bytes_per_s;
     out->n_drive = q->n_drive;
     memcpy(out->bytes_of_drive, q->bytes_of, sizeof q->bytes_of);
     out->latency_us = q->latency_us;

@@ -127,7 +127,8 @@ typedef struct streamer_stats {
     uint64_t wait_ahead_ns; /* of which for reads that a bet or a sweep had begun */
     uint64_t drive_busy_ns; /* a read was in flight, from its submission until it was taken in: too
                                long by what passes between its end and the next call */
-    double probed_bytes_per_s; /* 0: not measured */
+    double probed_bytes_per_s;      /* 0: not measured */
+    double probed_busy_bytes_per_s; /* while all CPUs compute */
     int32_t n_drive;
     uint64_t bytes_of_drive[IO_DRIVES];
     io_histogram latency_us, size_kib; /* of reads */

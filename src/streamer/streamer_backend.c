@@ -151,6 +151,7 @@ static void probe(streamer *s, const streamer_config *config, backend_choice *c,
         c->io.depth = r.depth;
         *read_bytes = r.read_bytes;
         s->probed_bytes_per_s = r.bytes_per_s;
+        s->probed_busy_bytes_per_s = r.busy_bytes_per_s;
     }
     probe_log(&r, &s->log);
 }

@@ -46,7 +46,7 @@ struct streamer {
     int32_t *all;         /* [n_expert_row], scratch of preload */
     XXH3_state_t *hash;   /* for experts in several extents */
     uint64_t table_bytes;
-    double probed_bytes_per_s; /* 0: not measured */
+    double probed_bytes_per_s, probed_busy_bytes_per_s; /* 0: not measured */
 
     /* the current demand */
     int32_t moe_index;
