@@ -175,8 +175,10 @@ ALWAYS_INLINE void tile_q4_k(rows_at *at, const rows_tokens *to) {
     q4_k_scales(at, &w);
     for (size_t j = 0; j < TILE_UNITS; j += 2) {
         rows_pair p = start_pair(ROWS_q4_k, to, j, j + 1);
-        q4_k_half(at, j, 0, &p);
-        q4_k_half(at, j, 1, &p);
+        ivec q[8];
+        rows_dwords_8(at, offsetof(block_q4_k, q) + 16 * j, q);
+        q4_k_half(q, 0, &p);
+        q4_k_half(q + 4, 1, &p);
         if (rows_high_in_place(ROWS_q4_k, to->single)) {
             p.dot[1][0] = iv_sra(iv_add(p.dot[1][0], p.dot[1][1]), 4);
             p.dot[1][1] = iv_set1(0);
@@ -186,31 +188,34 @@ ALWAYS_INLINE void tile_q4_k(rows_at *at, const rows_tokens *to) {
 }
 
 /* Steps are written out where shifts by constants save work. */
-ALWAYS_INLINE void pair_q5_k(rows_at *at, unsigned j, ivec high[2][4], const rows_scales *w,
+ALWAYS_INLINE void pair_q5_k(rows_at *at, unsigned j, const ivec high[8], const rows_scales *w,
                              const rows_tokens *to) {
     rows_pair p = start_pair(ROWS_q5_k, to, j, j + 1);
-    q5_k_half(at, j, 0, high[0], &p);
-    q5_k_half(at, j, 1, high[1], &p);
+    ivec q[8];
+    rows_dwords_8(at, offsetof(block_q5_k, q) + 16 * j, q);
+    q5_k_half(q, j, 0, high, &p);
+    q5_k_half(q + 4, j, 1, high + 4, &p);
     add_pair(ROWS_q5_k, &p, w, to);
 }
 
 ALWAYS_INLINE void tile_q5_k(rows_at *at, const rows_tokens *to) {
     rows_scales w;
-    ivec high[2][4];
+    ivec high[8];
     q4_k_scales(at, &w); /* the blocks begin alike */
-    rows_dwords(at, offsetof(block_q5_k, qh), high[0]);
-    rows_dwords(at, offsetof(block_q5_k, qh) + 16, high[1]);
+    rows_dwords_8(at, offsetof(block_q5_k, qh), high);
     pair_q5_k(at, 0, high, &w, to);
     pair_q5_k(at, 2, high, &w, to);
     pair_q5_k(at, 4, high, &w, to);
     pair_q5_k(at, 6, high, &w, to);
 }
 
-ALWAYS_INLINE void pair_q6_k(rows_at *at, size_t n, size_t j, ivec high[2][4], const rows_scales *w,
-                             const rows_tokens *to) {
+ALWAYS_INLINE void pair_q6_k(rows_at *at, size_t n, size_t j, const ivec high[8],
+                             const rows_scales *w, const rows_tokens *to) {
     rows_pair p = start_pair(ROWS_q6_k, to, 4 * n + j, 4 * n + 2 + j);
-    q6_k_half(at, n, j, 0, high[0], &p);
-    q6_k_half(at, n, j, 1, high[1], &p);
+    ivec q[8];
+    rows_dwords_8(at, 64 * n + 32 * j, q);
+    q6_k_half(q, j, 0, high, &p);
+    q6_k_half(q + 4, j, 1, high + 4, &p);
     add_pair(ROWS_q6_k, &p, w, to);
 }
 
@@ -218,9 +223,8 @@ ALWAYS_INLINE void tile_q6_k(rows_at *at, const rows_tokens *to) {
     rows_scales w;
     q6_k_scales(at, &w);
     for (size_t n = 0; n < 2; n++) {
-        ivec high[2][4];
-        rows_dwords(at, offsetof(block_q6_k, qh) + 32 * n, high[0]);
-        rows_dwords(at, offsetof(block_q6_k, qh) + 32 * n + 16, high[1]);
+        ivec high[8];
+        rows_dwords_8(at, offsetof(block_q6_k, qh) + 32 * n, high);
         pair_q6_k(at, n, 0, high, &w, to);
         pair_q6_k(at, n, 1, high, &w, to);
     }

@@ -99,6 +99,17 @@ ALWAYS_INLINE void iv_transpose(ivec a, ivec b, ivec c, ivec d, ivec out[4]) {
     out[3] = _mm256_unpackhi_epi64(ab, cd);
 }
 
+/* out[k]: dword k of 32 bytes of each row in order. */
+ALWAYS_INLINE void iv_eight_dwords(const uint8_t *const group[ROW_LANES / 4], size_t stride,
+                                   size_t offset, ivec out[8]) {
+    for (size_t h = 0; h < 2; h++) {
+        size_t at = offset + 16 * h;
+        iv_transpose(iv_every_fourth(group, at), iv_every_fourth(group, stride + at),
+                     iv_every_fourth(group, 2 * stride + at),
+                     iv_every_fourth(group, 3 * stride + at), out + 4 * h);
+    }
+}
+
 /* ---- floats */
 
 ALWAYS_INLINE fvec fv_zero(void) {

@@ -188,13 +188,17 @@ ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_pair *to, size_t i, size_
  * every sixteen rows of what is multiplied next, since rows of 1 to 4 KiB end before the hardware
  * has found its stride. All calls of a tile together must bring as much as it has: a few lines left
  * out cost much of the rate. Prefetches that come in bursts wait for one another. */
-ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, ivec out[4]) {
+ALWAYS_INLINE void rows_ahead(rows_at *at, int n_line) {
     n_line = (n_line * ROW_LANES + 15) / 16;
     for (int i = 0; i < n_line; i++) {
         _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T0);
         _mm_prefetch((const char *)at->ahead + 64 * i + FAR_BYTES, _MM_HINT_T1);
     }
     at->ahead += 64 * n_line;
+}
+
+ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, ivec out[4]) {
+    rows_ahead(at, n_line);
     iv_transpose(iv_every_fourth(at->group, offset),
                  iv_every_fourth(at->group, at->stride + offset),
                  iv_every_fourth(at->group, 2 * at->stride + offset),
@@ -203,6 +207,12 @@ ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, ivec 
 
 ALWAYS_INLINE void rows_dwords(rows_at *at, size_t offset, ivec out[4]) {
     rows_dwords_and(at, offset, 4, out);
+}
+
+/* The same of 32 bytes. */
+ALWAYS_INLINE void rows_dwords_8(rows_at *at, size_t offset, ivec out[8]) {
+    rows_ahead(at, 8);
+    iv_eight_dwords(at->group, at->stride, offset, out);
 }
 
 /* ---- pieces of dwords */
@@ -367,9 +377,8 @@ ALWAYS_INLINE void q4_k_scales(rows_at *at, rows_scales *out) {
 
 /* Half `half` of units j and j + 1, j even. Halves are written out by callers, since loops might be
  * left as they are, and only with constant indices does a pair stay in registers. */
-ALWAYS_INLINE void q4_k_half(rows_at *at, size_t j, size_t half, rows_pair *to) {
-    ivec q[4], low[4], high[4];
-    rows_dwords(at, offsetof(block_q4_k, q) + 16 * j + 16 * half, q);
+ALWAYS_INLINE void q4_k_half(const ivec q[4], size_t half, rows_pair *to) {
+    ivec low[4], high[4];
     for (int k = 0; k < 4; k++) {
         low[k] = low_nibbles(q[k]);
         high[k] = rows_high_in_place(ROWS_q4_k, to->single) ? iv_and(q[k], iv_bytes(0xf0))
@@ -380,10 +389,9 @@ ALWAYS_INLINE void q4_k_half(rows_at *at, size_t j, size_t half, rows_pair *to) 
 }
 
 /* The same, their fifth bits in high. */
-ALWAYS_INLINE void q5_k_half(rows_at *at, unsigned j, size_t half, const ivec high[4],
+ALWAYS_INLINE void q5_k_half(const ivec q[4], unsigned j, size_t half, const ivec high[4],
                              rows_pair *to) {
-    ivec q[4], first[4], second[4];
-    rows_dwords(at, offsetof(block_q5_k, q) + 16 * j + 16 * half, q);
+    ivec first[4], second[4];
     for (int k = 0; k < 4; k++) {
         ivec a = j < 4 ? iv_sll(high[k], 4 - j) : iv_srl(high[k], j - 4);
         ivec b = j < 3 ? iv_sll(high[k], 3 - j) : iv_srl(high[k], j - 3);
@@ -410,11 +418,10 @@ ALWAYS_INLINE ivec q6_code(ivec low, ivec high, int bias) {
 }
 
 /* Half `half` of units 4 n + j and 4 n + 2 + j for j < 2, their upper bits in high. */
-ALWAYS_INLINE void q6_k_half(rows_at *at, size_t n, size_t j, size_t half, const ivec high[4],
+ALWAYS_INLINE void q6_k_half(const ivec q[4], size_t j, size_t half, const ivec high[4],
                              rows_pair *to) {
     const int bias = rows_bias(ROWS_q6_k, to->single);
-    ivec q[4], first[4], second[4];
-    rows_dwords(at, 64 * n + 32 * j + 16 * half, q);
+    ivec first[4], second[4];
     for (int k = 0; k < 4; k++) {
         ivec top = j ? iv_srl(high[k], 2) : high[k];
         first[k] = q6_code(q[k], iv_sll(top, 4), bias);
