@@ -230,23 +230,70 @@ ALWAYS_INLINE void tile_q6_k(rows_at *at, const rows_tokens *to) {
     }
 }
 
-/* Kinds whose units are unpacked alone. */
-ALWAYS_INLINE void tile_of_units(enum rows_kind kind, rows_at *at, size_t n_unit,
-                                 const rows_tokens *to) {
-    rows_scales w;
-    if (kind == ROWS_iq4_xs) {
-        iq4_xs_scales(at, &w);
+/* A unit that was unpacked, against the one token. */
+ALWAYS_INLINE void add_single(enum rows_kind kind, const ivec code[UNIT_DWORDS],
+                              const rows_scales *w, size_t u, const rows_tokens *to) {
+    to->acc[0] = add_unit(kind, true, code, w, u, to->x + u, to->acc[0]);
+}
+
+ALWAYS_INLINE void pair_iq4_xs(rows_at *at, size_t u, const rows_scales *w, const rows_tokens *to) {
+    rows_pair p = start_pair(ROWS_iq4_xs, to, u, u + 1);
+    ivec q[8];
+    rows_dwords_8(at, offsetof(block_iq4_xs, q) + 16 * u, q);
+    iq4_xs_unit(q, p.code[0]);
+    if (to->single) {
+        add_single(ROWS_iq4_xs, p.code[0], w, u, to);
     }
-    size_t u = 0;
-    for (; u + 2 <= n_unit && !to->single; u += 2) {
-        rows_pair p = start_pair(kind, to, u, u + 1);
-        unpack_unit(kind, at, u, false, &w.scale[u], p.code[0]);
-        unpack_unit(kind, at, u + 1, false, &w.scale[u + 1], p.code[1]);
+    iq4_xs_unit(q + 4, p.code[1]);
+    if (to->single) {
+        add_single(ROWS_iq4_xs, p.code[1], w, u + 1, to);
+    } else {
+        add_pair(ROWS_iq4_xs, &p, w, to);
+    }
+}
+
+ALWAYS_INLINE void tile_iq4_xs(rows_at *at, const rows_tokens *to) {
+    rows_scales w;
+    iq4_xs_scales(at, &w);
+    pair_iq4_xs(at, 0, &w, to);
+    pair_iq4_xs(at, 2, &w, to);
+    pair_iq4_xs(at, 4, &w, to);
+    pair_iq4_xs(at, 6, &w, to);
+}
+
+ALWAYS_INLINE void pair_small(enum rows_kind kind, rows_at *at, size_t u, ivec d[SMALL_DWORDS],
+                              const rows_tokens *to) {
+    rows_scales w;
+    rows_pair p = start_pair(kind, to, u, u + 1);
+    small_windows(kind, at, u, d);
+    unpack_small(kind, d, u, to->single, &w.scale[u], p.code[0]);
+    if (to->single) {
+        add_single(kind, p.code[0], &w, u, to);
+    }
+    small_windows(kind, at, u + 1, d);
+    unpack_small(kind, d, u + 1, to->single, &w.scale[u + 1], p.code[1]);
+    if (to->single) {
+        add_single(kind, p.code[1], &w, u + 1, to);
+    } else {
         add_pair(kind, &p, &w, to);
     }
-    for (; u < n_unit; u++) {
+}
+
+ALWAYS_INLINE void tile_small(enum rows_kind kind, rows_at *at, const rows_tokens *to) {
+    ivec d[SMALL_DWORDS];
+    pair_small(kind, at, 0, d, to);
+    pair_small(kind, at, 2, d, to);
+    pair_small(kind, at, 4, d, to);
+    pair_small(kind, at, 6, d, to);
+}
+
+/* The last units of a row, fewer than a tile. */
+ALWAYS_INLINE void rest_small(enum rows_kind kind, rows_at *at, size_t n_unit,
+                              const rows_tokens *to) {
+    rows_scales w;
+    for (size_t u = 0; u < n_unit; u++) {
         ivec code[UNIT_DWORDS];
-        unpack_unit(kind, at, u, to->single, &w.scale[u], code);
+        unpack_small_alone(kind, at, u, to->single, &w.scale[u], code);
         if (TO_TILES) {
             keep_unit(kind, to->kept, code, &w, u);
             continue;
@@ -273,15 +320,22 @@ ALWAYS_INLINE void multiply_tile(enum rows_kind kind, rows_at *at, size_t n_unit
     case ROWS_q6_k:
         tile_q6_k(at, to);
         break;
+    case ROWS_iq4_xs:
+        tile_iq4_xs(at, to);
+        break;
     default:
-        tile_of_units(kind, at, n_unit, to);
+        if (n_unit == TILE_UNITS) {
+            tile_small(kind, at, to);
+        } else {
+            rest_small(kind, at, n_unit, to);
+        }
         break;
     }
 }
 
 /* Whether all units of a tile are multiplied, zeros where activations end before it. */
 ALWAYS_INLINE bool rows_whole_tiles(enum rows_kind kind) {
-    return kind == ROWS_q4_k || kind == ROWS_q5_k || kind == ROWS_q6_k;
+    return rows_elems(kind) == TILE_COLS;
 }
 
 /* The last n_unit units of activations with zeros behind. */
@@ -363,6 +417,19 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
     }
 }
 
+/* One token's activations as small_codes wants them, if there is room; else the kernel for groups
+ * is right for one token too. */
+enum { TURN_UNITS = 512 };
+
+ALWAYS_INLINE void turn_token(enum rows_kind kind, size_t n_unit, const act_q8 *x,
+                              act_q8 out[TURN_UNITS]) {
+    size_t whole = n_unit / TILE_UNITS * TILE_UNITS;
+    for (size_t u = 0; u < whole; u++) {
+        turn_unit(kind, u % TILE_UNITS, x + u, out + u);
+    }
+    memcpy(out + whole, x + whole, (n_unit - whole) * sizeof *x);
+}
+
 #define ROWS_KERNEL(type)                                                                          \
     static __attribute__((noinline)) void rows_##type##_token(                                     \
         float *y, size_t y_stride, const rows_at *at, const uint8_t *ahead, int32_t n_row,         \
@@ -380,11 +447,19 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
                              int32_t n_tok) {                                                      \
         const act_q8 *act = x;                                                                     \
+        const size_t n_unit = ((size_t)n_col + 31) / 32;                                           \
+        const bool small = rows_elems(ROWS_##type) == 32;                                          \
         for (int32_t t = 0; t < n_tok; t += CHUNK_TOKENS) {                                        \
             int32_t n = n_tok - t < CHUNK_TOKENS ? n_tok - t : CHUNK_TOKENS;                       \
-            mm_rows(n == 1 ? rows_##type##_token : rows_##type, y + y_stride * (size_t)t,          \
-                    y_stride, w, w_row_bytes, n_row, n_col, act + x_stride * (size_t)t, x_stride,  \
-                    n);                                                                            \
+            const act_q8 *first = act + x_stride * (size_t)t;                                      \
+            act_q8 turned[TURN_UNITS];                                                             \
+            bool single = n == 1 && (!small || n_unit <= TURN_UNITS);                              \
+            if (single && small) {                                                                 \
+                turn_token(ROWS_##type, n_unit, first, turned);                                    \
+                first = turned;                                                                    \
+            }                                                                                      \
+            mm_rows(single ? rows_##type##_token : rows_##type, y + y_stride * (size_t)t,          \
+                    y_stride, w, w_row_bytes, n_row, n_col, first, x_stride, n);                   \
         }                                                                                          \
     }
 

@@ -67,6 +67,28 @@ ALWAYS_INLINE ivec iv_sll(ivec a, unsigned n) {
     return _mm512_slli_epi32(a, n);
 }
 
+/* Of each dword: the low n bytes of low, the others of high. */
+ALWAYS_INLINE ivec iv_join(unsigned n, ivec low, ivec high) {
+    return iv_select(iv_set1((int32_t)((1u << 8 * n) - 1)), low, high);
+}
+
+/* Each dword's bytes moved n places down, 1 to 3, the lowest to the top. */
+ALWAYS_INLINE ivec iv_turn_bytes(ivec v, unsigned n) {
+    return n == 1   ? _mm512_ror_epi32(v, 8)
+           : n == 2 ? _mm512_ror_epi32(v, 16)
+                    : _mm512_ror_epi32(v, 24);
+}
+
+/* out[i]: the n_out dwords that begin n bytes, 1 to 3, behind the first byte of v. */
+ALWAYS_INLINE void iv_align(unsigned n, int n_out, const ivec *v, ivec *out) {
+    ivec turned = iv_turn_bytes(v[0], n);
+    for (int i = 0; i < n_out; i++) {
+        ivec next = iv_turn_bytes(v[i + 1], n);
+        out[i] = iv_join(4 - n, turned, next);
+        turned = next;
+    }
+}
+
 /* Within each 16 bytes. */
 ALWAYS_INLINE ivec iv_shuffle_bytes(ivec table, ivec index) {
     return _mm512_shuffle_epi8(table, index);
@@ -76,10 +98,11 @@ ALWAYS_INLINE ivec iv_table(const void *sixteen) {
     return _mm512_broadcast_i32x4(load_128(sixteen));
 }
 
-/* 2^(e - 128) for e < 2, which is subnormal, else bits. */
-ALWAYS_INLINE ivec iv_tiny_e8m0(ivec e, ivec bits) {
-    __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_mask_sllv_epi32(bits, tiny, _mm512_set1_epi32(0x00200000), e);
+/* 2^(e - 128) of e << 23 for e < 2, which is subnormal, else normal. */
+ALWAYS_INLINE ivec iv_tiny_e8m0(ivec e, ivec normal) {
+    const ivec half = _mm512_set1_epi32(0x00200000);
+    __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(0x01000000));
+    return _mm512_mask_add_epi32(normal, tiny, _mm512_srli_epi32(e, 2), half);
 }
 
 /* Every fourth row from the i-th: 16 bytes each. */

@@ -263,20 +263,16 @@ ALWAYS_INLINE ivec plus(ivec v, int add) {
 
 /* ---- types with one scale for each 32 weights, or 64 */
 
-/* Nibbles 16 apart, at offset, through a table. */
-ALWAYS_INLINE void unit_by_table(rows_at *at, size_t offset, ivec table, ivec code[UNIT_DWORDS]) {
-    ivec q[4];
-    rows_dwords(at, offset, q);
+/* Nibbles 16 apart through a table. */
+ALWAYS_INLINE void unit_by_table(const ivec q[4], ivec table, ivec code[UNIT_DWORDS]) {
     for (int k = 0; k < 4; k++) {
         code[k] = iv_shuffle_bytes(table, low_nibbles(q[k]));
         code[4 + k] = iv_shuffle_bytes(table, high_nibbles(q[k]));
     }
 }
 
-ALWAYS_INLINE void unit_of_q4_0(rows_at *at, size_t offset, bool single, ivec code[UNIT_DWORDS]) {
+ALWAYS_INLINE void unit_of_q4_0(const ivec q[4], bool single, ivec code[UNIT_DWORDS]) {
     const int add = rows_bias(ROWS_q4_0, single) - 8;
-    ivec q[4];
-    rows_dwords(at, offset, q);
     for (int k = 0; k < 4; k++) {
         code[k] = plus(low_nibbles(q[k]), add);
         code[4 + k] = rows_high_in_place(ROWS_q4_0, single) ? iv_and(q[k], iv_bytes(0xf0))
@@ -284,39 +280,126 @@ ALWAYS_INLINE void unit_of_q4_0(rows_at *at, size_t offset, bool single, ivec co
     }
 }
 
-/* 2^(e - 128) as in MXFP4_SCALE_BITS: the two least are subnormal. */
-ALWAYS_INLINE fvec e8m0_scale(ivec e) {
-    e = iv_and(e, iv_set1(255));
-    return fv_bits(iv_tiny_e8m0(e, iv_sll(iv_sub(e, iv_set1(1)), 23)));
+/* 2^(e - 128) as in MXFP4_SCALE_BITS, of byte k: the two least are subnormal. */
+ALWAYS_INLINE fvec e8m0_scale(ivec v, unsigned k) {
+    const ivec exponent = iv_set1(0x7f800000), one = iv_set1(0x00800000);
+    ivec bits = iv_and(k == 3 ? iv_srl(v, 1) : iv_sll(v, 23 - 8 * k), exponent);
+    return fv_bits(iv_tiny_e8m0(bits, iv_sub(bits, one)));
 }
 
-ALWAYS_INLINE void unpack_small(enum rows_kind kind, rows_at *at, size_t u, bool single,
-                                fvec *scale, ivec code[UNIT_DWORDS]) {
-    size_t offset = u * rows_block_bytes(kind);
-    ivec head[4];
-    rows_dwords_and(at, offset, 1, head); /* of which only the first is used */
+/* ---- types with blocks of 32 weights
+ *
+ * Their blocks are not of whole dwords, so that codes begin at any byte of one. A whole tile is, and
+ * is read as one run of dwords. */
+
+enum { SMALL_DWORDS = TILE_UNITS * sizeof(block_q8) / 4 };
+
+ALWAYS_INLINE size_t small_head(enum rows_kind kind) {
+    return kind == ROWS_mxfp4 ? 1 : 2;
+}
+
+/* Bytes of unit u's first dword with codes that are none. */
+ALWAYS_INLINE unsigned small_turn(enum rows_kind kind, size_t u) {
+    return (unsigned)((rows_block_bytes(kind) * u + small_head(kind)) % 4);
+}
+
+/* Dwords 8 i to 8 i + 7 of a tile, or those up to its end. */
+ALWAYS_INLINE void small_window(enum rows_kind kind, rows_at *at, size_t i, ivec d[SMALL_DWORDS]) {
+    const size_t end = TILE_UNITS * rows_block_bytes(kind);
+    if (32 * i + 32 <= end) {
+        rows_dwords_8(at, 32 * i, d + 8 * i);
+    } else {
+        rows_dwords_and(at, end - 16, (int)(end % 32) / 4, d + end / 4 - 4);
+    }
+}
+
+/* What of a tile unit u needs and none before it did. */
+ALWAYS_INLINE void small_windows(enum rows_kind kind, rows_at *at, size_t u, ivec d[SMALL_DWORDS]) {
+    const size_t bytes = rows_block_bytes(kind), last = (bytes * (u + 1) - 1) / 32;
+    const size_t first = u == 0 ? 0 : (bytes * u - 1) / 32 + 1;
+    if (first <= last) {
+        small_window(kind, at, first, d);
+    }
+    if (first + 1 <= last) {
+        small_window(kind, at, first + 1, d);
+    }
+}
+
+/* n dwords of codes that begin `turn` bytes into d[0]. With one token they stay where they are,
+ * those of the last dword in the unused bytes of the first: its activations are turned as well. */
+ALWAYS_INLINE void small_codes(bool single, unsigned turn, int n, const ivec *d, ivec *out) {
+    if (turn > 0 && !single) {
+        iv_align(turn, n, d, out);
+        return;
+    }
+    for (int k = 0; k < n; k++) {
+        out[k] = d[k];
+    }
+    if (turn > 0) {
+        out[0] = iv_join(turn, d[n], d[0]);
+    }
+}
+
+ALWAYS_INLINE fvec small_scale(enum rows_kind kind, ivec v, unsigned byte) {
+    if (kind == ROWS_mxfp4) {
+        return e8m0_scale(v, byte);
+    }
+    return byte == 2 ? high_f16(v) : fv_low_f16(v);
+}
+
+/* Nibbles, or for Q8 bytes, as codes. */
+ALWAYS_INLINE void small_unit(enum rows_kind kind, bool single, const ivec *q,
+                              ivec code[UNIT_DWORDS]) {
     switch (kind) {
     case ROWS_q8:
-        *scale = fv_low_f16(head[0]);
-        rows_dwords(at, offset + 2, code);
-        rows_dwords(at, offset + 18, code + 4);
         for (int k = 0; k < UNIT_DWORDS; k++) {
-            code[k] = plus(code[k], rows_bias(kind, single));
+            code[k] = plus(q[k], rows_bias(kind, single));
         }
         break;
-    case ROWS_mxfp4:
-        *scale = e8m0_scale(head[0]);
-        unit_by_table(at, offset + 1, codebook(kind, FP4_VALUES), code);
-        break;
     case ROWS_q4_0:
-        *scale = fv_low_f16(head[0]);
-        unit_of_q4_0(at, offset + 2, single, code);
+        unit_of_q4_0(q, single, code);
+        break;
+    case ROWS_mxfp4:
+        unit_by_table(q, codebook(kind, FP4_VALUES), code);
         break;
     default: /* ROWS_q4, ROWS_iq4_nl */
-        *scale = fv_low_f16(head[0]);
-        unit_by_table(at, offset + 2, codebook(kind, kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES),
-                      code);
+        unit_by_table(q, codebook(kind, kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES), code);
         break;
+    }
+}
+
+/* Unit u of a whole tile, whose dwords up to its end are d. */
+ALWAYS_INLINE void unpack_small(enum rows_kind kind, const ivec d[SMALL_DWORDS], size_t u,
+                                bool single, fvec *scale, ivec code[UNIT_DWORDS]) {
+    const size_t at = rows_block_bytes(kind) * u, q_at = at + small_head(kind);
+    const int n = kind == ROWS_q8 ? 8 : 4;
+    ivec q[UNIT_DWORDS];
+    *scale = small_scale(kind, d[at / 4], at % 4);
+    small_codes(single, small_turn(kind, u), n, d + q_at / 4, q);
+    small_unit(kind, single, q, code);
+}
+
+/* A unit alone, of a row's last ones. */
+ALWAYS_INLINE void unpack_small_alone(enum rows_kind kind, rows_at *at, size_t u, bool single,
+                                      fvec *scale, ivec code[UNIT_DWORDS]) {
+    const size_t offset = u * rows_block_bytes(kind);
+    ivec q[UNIT_DWORDS];
+    rows_dwords_and(at, offset, 1, q); /* of which only the first is used */
+    *scale = small_scale(kind, q[0], 0);
+    rows_dwords(at, offset + small_head(kind), q);
+    if (kind == ROWS_q8) {
+        rows_dwords(at, offset + 18, q + 4);
+    }
+    small_unit(kind, single, q, code);
+}
+
+/* Activations of one token as small_codes wants them. */
+ALWAYS_INLINE void turn_unit(enum rows_kind kind, size_t u, const act_q8 *x, act_q8 *out) {
+    const unsigned turn = small_turn(kind, u), run = kind == ROWS_q8 ? 32 : 16;
+    *out = *x;
+    for (unsigned i = 0; i < 32 && turn > 0; i += run) {
+        memcpy(out->q + i + turn, x->q + i, run - turn);
+        memcpy(out->q + i, x->q + i + run - turn, turn);
     }
 }
 
@@ -449,15 +532,9 @@ ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_scales *out) {
     }
 }
 
-/* Codes of unit u, of kinds whose units are unpacked alone, and its scale where the block has
- * one. */
-ALWAYS_INLINE void unpack_unit(enum rows_kind kind, rows_at *at, size_t u, bool single, fvec *scale,
-                               ivec code[UNIT_DWORDS]) {
-    if (kind == ROWS_iq4_xs) {
-        unit_by_table(at, offsetof(block_iq4_xs, q) + 16 * u, codebook(kind, IQ4_VALUES), code);
-    } else {
-        unpack_small(kind, at, u, single, scale, code);
-    }
+/* 32 bytes of codes: units u and u + 1. */
+ALWAYS_INLINE void iq4_xs_unit(const ivec q[4], ivec code[UNIT_DWORDS]) {
+    unit_by_table(q, codebook(ROWS_iq4_xs, IQ4_VALUES), code);
 }
 
 #endif
