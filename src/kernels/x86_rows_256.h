@@ -115,15 +115,18 @@ ALWAYS_INLINE void iv_transpose(ivec a, ivec b, ivec c, ivec d, ivec out[4]) {
     out[3] = _mm256_unpackhi_epi64(ab, cd);
 }
 
-/* out[k]: dword k of 32 bytes of each row in order. */
-ALWAYS_INLINE void iv_eight_dwords(const uint8_t *const group[ROW_LANES / 4], size_t stride,
-                                   size_t offset, ivec out[8]) {
-    for (size_t h = 0; h < 2; h++) {
-        size_t at = offset + 16 * h;
-        iv_transpose(iv_every_fourth(group, at), iv_every_fourth(group, stride + at),
-                     iv_every_fourth(group, 2 * stride + at),
-                     iv_every_fourth(group, 3 * stride + at), out + 4 * h);
+/* 32 bytes of each row, the second 16 in the second four vectors. */
+ALWAYS_INLINE void iv_load_8(const uint8_t *const group[ROW_LANES / 4], size_t stride,
+                             size_t offset, ivec v[8]) {
+    for (size_t i = 0; i < 8; i++) {
+        v[i] = iv_every_fourth(group, i % 4 * stride + offset + i / 4 * 16);
     }
+}
+
+/* out[k]: dword k of each row in order, of what iv_load_8 gave. */
+ALWAYS_INLINE void iv_transpose_8(const ivec v[8], ivec out[8]) {
+    iv_transpose(v[0], v[1], v[2], v[3], out);
+    iv_transpose(v[4], v[5], v[6], v[7], out + 4);
 }
 
 /* ---- floats */

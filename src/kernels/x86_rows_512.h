@@ -124,26 +124,25 @@ ALWAYS_INLINE void iv_transpose(ivec a, ivec b, ivec c, ivec d, ivec out[4]) {
     out[3] = _mm512_unpackhi_epi64(ab, cd);
 }
 
-/* 32 bytes of each of two rows. */
-ALWAYS_INLINE ivec iv_two_rows(const uint8_t *a, const uint8_t *b) {
-    __m512i v = _mm512_castsi256_si512(load_256(a));
-    return _mm512_inserti64x4(v, load_256(b), 1);
+/* 32 bytes of each row, two rows a vector: fewer loads than 16 bytes at a time. */
+ALWAYS_INLINE void iv_load_8(const uint8_t *const group[ROW_LANES / 4], size_t stride,
+                             size_t offset, ivec v[8]) {
+    for (size_t i = 0; i < 8; i++) {
+        const uint8_t *const *g = group + i / 4 * 2;
+        size_t skip = i % 4 * stride + offset;
+        v[i] = _mm512_castsi256_si512(load_256(g[0] + skip));
+        v[i] = _mm512_inserti64x4(v[i], load_256(g[1] + skip), 1);
+    }
 }
 
-/* out[k]: dword k of 32 bytes of each row in order. */
-ALWAYS_INLINE void iv_eight_dwords(const uint8_t *const group[ROW_LANES / 4], size_t stride,
-                                   size_t offset, ivec out[8]) {
-    ivec v[2][4], t[2][4];
-    for (size_t r = 0; r < 4; r++) {
-        size_t at = r * stride + offset;
-        v[0][r] = iv_two_rows(group[0] + at, group[1] + at);
-        v[1][r] = iv_two_rows(group[2] + at, group[3] + at);
-    }
-    iv_transpose(v[0][0], v[0][1], v[0][2], v[0][3], t[0]);
-    iv_transpose(v[1][0], v[1][1], v[1][2], v[1][3], t[1]);
+/* out[k]: dword k of each row in order, of what iv_load_8 gave. */
+ALWAYS_INLINE void iv_transpose_8(const ivec v[8], ivec out[8]) {
+    ivec a[4], b[4];
+    iv_transpose(v[0], v[1], v[2], v[3], a);
+    iv_transpose(v[4], v[5], v[6], v[7], b);
     for (int k = 0; k < 4; k++) {
-        out[k] = _mm512_shuffle_i32x4(t[0][k], t[1][k], 0x88);
-        out[4 + k] = _mm512_shuffle_i32x4(t[0][k], t[1][k], 0xdd);
+        out[k] = _mm512_shuffle_i32x4(a[k], b[k], 0x88);
+        out[4 + k] = _mm512_shuffle_i32x4(a[k], b[k], 0xdd);
     }
 }
 

@@ -184,25 +184,27 @@ ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_pair *to, size_t i, size_
  * KiB the rates are alike. */
 #define FAR_BYTES 8192
 
-/* out[k]: dword k of the 16 bytes at offset, of each row in order. Brings n_line cache lines for
- * every sixteen rows of what is multiplied next, since rows of 1 to 4 KiB end before the hardware
- * has found its stride. All calls of a tile together must bring as much as it has: a few lines left
- * out cost much of the rate. Prefetches that come in bursts wait for one another. */
-ALWAYS_INLINE void rows_ahead(rows_at *at, int n_line) {
-    n_line = (n_line * ROW_LANES + 15) / 16;
-    for (int i = 0; i < n_line; i++) {
-        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T0);
-        _mm_prefetch((const char *)at->ahead + 64 * i + FAR_BYTES, _MM_HINT_T1);
-    }
-    at->ahead += 64 * n_line;
+/* One line of what is multiplied next, since rows of 1 to 4 KiB end before the hardware has found
+ * its stride. All calls of a tile together must bring as much as it has: a few lines left out cost
+ * much of the rate. Prefetches that come in bursts wait for one another, and compilers gather them
+ * to bursts of more than twenty where they may, so each is tied to a value that is used later. */
+ALWAYS_INLINE void fetch_line(rows_at *at, ivec *v) {
+    __asm__ volatile("prefetcht0 %1" : "+v"(*v) : "m"(at->ahead[0]));
+    __asm__ volatile("prefetcht1 %1" : "+v"(*v) : "m"(at->ahead[FAR_BYTES]));
+    at->ahead += 64;
 }
 
+/* out[k]: dword k of the 16 bytes at offset, of each row in order. Fetches n_line lines for every
+ * sixteen rows. */
 ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, ivec out[4]) {
-    rows_ahead(at, n_line);
-    iv_transpose(iv_every_fourth(at->group, offset),
-                 iv_every_fourth(at->group, at->stride + offset),
-                 iv_every_fourth(at->group, 2 * at->stride + offset),
-                 iv_every_fourth(at->group, 3 * at->stride + offset), out);
+    ivec v[4];
+    for (size_t r = 0; r < 4; r++) {
+        v[r] = iv_every_fourth(at->group, r * at->stride + offset);
+    }
+    for (int i = 0; i < (n_line * ROW_LANES + 15) / 16; i++) {
+        fetch_line(at, &v[i]);
+    }
+    iv_transpose(v[0], v[1], v[2], v[3], out);
 }
 
 ALWAYS_INLINE void rows_dwords(rows_at *at, size_t offset, ivec out[4]) {
@@ -211,8 +213,12 @@ ALWAYS_INLINE void rows_dwords(rows_at *at, size_t offset, ivec out[4]) {
 
 /* The same of 32 bytes. */
 ALWAYS_INLINE void rows_dwords_8(rows_at *at, size_t offset, ivec out[8]) {
-    rows_ahead(at, 8);
-    iv_eight_dwords(at->group, at->stride, offset, out);
+    ivec v[8];
+    iv_load_8(at->group, at->stride, offset, v);
+    for (int i = 0; i < 8; i += 16 / ROW_LANES) {
+        fetch_line(at, &v[i]);
+    }
+    iv_transpose_8(v, out);
 }
 
 /* ---- pieces of dwords */
