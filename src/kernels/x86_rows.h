@@ -157,16 +157,35 @@ ALWAYS_INLINE void add_pair(enum rows_kind kind, rows_pair *p, const rows_scales
     }
 }
 
-ALWAYS_INLINE void tile_q2(rows_at *at, size_t n_unit, const rows_tokens *to) {
+ALWAYS_INLINE void add_q2_block(const q2_block *b, size_t i, const rows_tokens *to) {
     rows_scales w;
+    rows_pair p = start_pair(ROWS_q2, to, 2 * i, 2 * i + 1);
+    q2_runs(b, 0, &w.scale[4 * i], &p);
+    q2_runs(b, 2, &w.scale[4 * i + 2], &p);
+    add_pair(ROWS_q2, &p, &w, to);
+}
+
+ALWAYS_INLINE void unpack_q2_block(const ivec d[Q2_DWORDS], size_t i, const rows_tokens *to) {
+    const q2_block b = q2_block_of(d, i, to->single);
+    add_q2_block(&b, i, to);
+}
+
+/* The last dwords are read by 32 bytes that overlap those before them. */
+ALWAYS_INLINE void tile_q2(rows_at *at, const rows_tokens *to) {
+    ivec d[Q2_DWORDS];
+    rows_dwords_8(at, 0, d);
+    unpack_q2_block(d, 0, to);
+    rows_dwords_8(at, 32, d + 8);
+    unpack_q2_block(d, 1, to);
+    rows_dwords_8_and(at, 4 * (Q2_DWORDS - 8), 5, d + Q2_DWORDS - 8);
+    unpack_q2_block(d, 2, to);
+    unpack_q2_block(d, 3, to);
+}
+
+ALWAYS_INLINE void rest_q2(rows_at *at, size_t n_unit, const rows_tokens *to) {
     for (size_t i = 0; 2 * i < n_unit; i++) {
-        rows_pair p = start_pair(ROWS_q2, to, 2 * i, 2 * i + 1);
-        q2_block b = read_q2(at, i);
-        q2_run(&b, 0, &w.scale[4 * i], &p);
-        q2_run(&b, 1, &w.scale[4 * i + 1], &p);
-        q2_run(&b, 2, &w.scale[4 * i + 2], &p);
-        q2_run(&b, 3, &w.scale[4 * i + 3], &p);
-        add_pair(ROWS_q2, &p, &w, to);
+        const q2_block b = read_q2(at, i);
+        add_q2_block(&b, i, to);
     }
 }
 
@@ -309,7 +328,11 @@ ALWAYS_INLINE void multiply_tile(enum rows_kind kind, rows_at *at, size_t n_unit
                                  const rows_tokens *to) {
     switch (kind) {
     case ROWS_q2:
-        tile_q2(at, n_unit, to);
+        if (n_unit == TILE_UNITS) {
+            tile_q2(at, to);
+        } else {
+            rest_q2(at, n_unit, to);
+        }
         break;
     case ROWS_q4_k:
         tile_q4_k(at, to);
@@ -421,13 +444,17 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
  * is right for one token too. */
 enum { TURN_UNITS = 512 };
 
-ALWAYS_INLINE void turn_token(enum rows_kind kind, size_t n_unit, const act_q8 *x,
+ALWAYS_INLINE bool turns(enum rows_kind kind, int32_t n_tok, int32_t n_col) {
+    return n_tok == 1 && rows_elems(kind) < TILE_COLS && n_col <= TURN_UNITS * 32;
+}
+
+ALWAYS_INLINE void turn_token(enum rows_kind kind, int32_t n_col, const act_q8 *x,
                               act_q8 out[TURN_UNITS]) {
-    size_t whole = n_unit / TILE_UNITS * TILE_UNITS;
+    const size_t whole = ((size_t)n_col + 31) / 32 / TILE_UNITS * TILE_UNITS;
     for (size_t u = 0; u < whole; u++) {
         turn_unit(kind, u % TILE_UNITS, x + u, out + u);
     }
-    memcpy(out + whole, x + whole, (n_unit - whole) * sizeof *x);
+    memcpy(out + whole, x + whole, (act_row_blocks(n_col) - whole) * sizeof *x);
 }
 
 #define ROWS_KERNEL(type)                                                                          \
@@ -447,16 +474,15 @@ ALWAYS_INLINE void turn_token(enum rows_kind kind, size_t n_unit, const act_q8 *
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
                              int32_t n_tok) {                                                      \
         const act_q8 *act = x;                                                                     \
-        const size_t n_unit = ((size_t)n_col + 31) / 32;                                           \
-        const bool small = rows_elems(ROWS_##type) == 32;                                          \
         for (int32_t t = 0; t < n_tok; t += CHUNK_TOKENS) {                                        \
             int32_t n = n_tok - t < CHUNK_TOKENS ? n_tok - t : CHUNK_TOKENS;                       \
             const act_q8 *first = act + x_stride * (size_t)t;                                      \
             act_q8 turned[TURN_UNITS];                                                             \
-            bool single = n == 1 && (!small || n_unit <= TURN_UNITS);                              \
-            if (single && small) {                                                                 \
-                turn_token(ROWS_##type, n_unit, first, turned);                                    \
+            bool single = n == 1 && rows_elems(ROWS_##type) == TILE_COLS;                          \
+            if (turns(ROWS_##type, n, n_col)) {                                                    \
+                turn_token(ROWS_##type, n_col, first, turned);                                     \
                 first = turned;                                                                    \
+                single = true;                                                                     \
             }                                                                                      \
             mm_rows(single ? rows_##type##_token : rows_##type, y + y_stride * (size_t)t,          \
                     y_stride, w, w_row_bytes, n_row, n_col, first, x_stride, n);                   \

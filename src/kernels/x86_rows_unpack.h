@@ -211,14 +211,18 @@ ALWAYS_INLINE void rows_dwords(rows_at *at, size_t offset, ivec out[4]) {
     rows_dwords_and(at, offset, 4, out);
 }
 
-/* The same of 32 bytes. */
-ALWAYS_INLINE void rows_dwords_8(rows_at *at, size_t offset, ivec out[8]) {
+/* The same of 32 bytes, with up to 8 lines. */
+ALWAYS_INLINE void rows_dwords_8_and(rows_at *at, size_t offset, int n_line, ivec out[8]) {
     ivec v[8];
     iv_load_8(at->group, at->stride, offset, v);
-    for (int i = 0; i < 8; i += 16 / ROW_LANES) {
+    for (int i = 0; i < (n_line * ROW_LANES + 15) / 16; i++) {
         fetch_line(at, &v[i]);
     }
     iv_transpose_8(v, out);
+}
+
+ALWAYS_INLINE void rows_dwords_8(rows_at *at, size_t offset, ivec out[8]) {
+    rows_dwords_8_and(at, offset, 8, out);
 }
 
 /* ---- pieces of dwords */
@@ -293,20 +297,23 @@ ALWAYS_INLINE fvec e8m0_scale(ivec v, unsigned k) {
     return fv_bits(iv_tiny_e8m0(bits, iv_sub(bits, one)));
 }
 
-/* ---- types with blocks of 32 weights
+/* ---- types with blocks of 32 or 64 weights
  *
- * Their blocks are not of whole dwords, so that codes begin at any byte of one. A whole tile is, and
- * is read as one run of dwords. */
+ * Their blocks are not of whole dwords, so that codes begin at any byte of one. A whole tile is:
+ * it is read as one run of dwords, which holds the scales too. */
 
 enum { SMALL_DWORDS = TILE_UNITS * sizeof(block_q8) / 4 };
 
 ALWAYS_INLINE size_t small_head(enum rows_kind kind) {
-    return kind == ROWS_mxfp4 ? 1 : 2;
+    return kind == ROWS_mxfp4 ? offsetof(block_mxfp4, q)
+           : kind == ROWS_q2  ? offsetof(block_q2, q)
+                              : offsetof(block_q8, q); /* as in block_q4 and others */
 }
 
 /* Bytes of unit u's first dword with codes that are none. */
 ALWAYS_INLINE unsigned small_turn(enum rows_kind kind, size_t u) {
-    return (unsigned)((rows_block_bytes(kind) * u + small_head(kind)) % 4);
+    const size_t block = u * 32 / (size_t)rows_elems(kind);
+    return (unsigned)((rows_block_bytes(kind) * block + small_head(kind)) % 4);
 }
 
 /* Dwords 8 i to 8 i + 7 of a tile, or those up to its end. */
@@ -399,14 +406,24 @@ ALWAYS_INLINE void unpack_small_alone(enum rows_kind kind, rows_at *at, size_t u
     small_unit(kind, single, q, code);
 }
 
-/* Activations of one token as small_codes wants them. */
+/* Activations of one token as small_codes wants them: each run of 16, or 32 for Q8, turned. */
 ALWAYS_INLINE void turn_unit(enum rows_kind kind, size_t u, const act_q8 *x, act_q8 *out) {
-    const unsigned turn = small_turn(kind, u), run = kind == ROWS_q8 ? 32 : 16;
-    *out = *x;
-    for (unsigned i = 0; i < 32 && turn > 0; i += run) {
-        memcpy(out->q + i + turn, x->q + i, run - turn);
-        memcpy(out->q + i, x->q + i + run - turn, turn);
+    static const uint8_t order[32] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                                      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const unsigned turn = small_turn(kind, u);
+    const __m128i head = load_128(x), turned = load_128(order + 16 - turn);
+    __m128i a = load_128(x->q), b = load_128(x->q + 16);
+    if (kind == ROWS_q8 && turn > 0) {
+        __m128i last = _mm_alignr_epi8(a, b, 14);
+        b = _mm_alignr_epi8(b, a, 14);
+        a = last;
+    } else {
+        a = _mm_shuffle_epi8(a, turned);
+        b = _mm_shuffle_epi8(b, turned);
     }
+    _mm_storeu_si128((__m128i *)(void *)out, head);
+    _mm_storeu_si128((__m128i *)(void *)out->q, a);
+    _mm_storeu_si128((__m128i *)(void *)(out->q + 16), b);
 }
 
 /* The first byte of each dword, four times. */
@@ -418,7 +435,7 @@ ALWAYS_INLINE ivec first_bytes(ivec v) {
 /* What a block of Q2 says of its four runs of 16, and its codes' indices. */
 typedef struct q2_block {
     ivec q[4];
-    ivec meta;
+    ivec meta; /* above its 24 bits others may stand */
     fvec d;
 } q2_block;
 
@@ -432,17 +449,56 @@ ALWAYS_INLINE q2_block read_q2(rows_at *at, size_t i) {
     return b;
 }
 
-ALWAYS_INLINE void q2_run(const q2_block *b, unsigned run, fvec *scale, rows_pair *to) {
-    const ivec table = codebook(ROWS_q2, Q2_CODEBOOK[0]);
-    ivec bits = iv_srl(b->meta, 6 * run), code[4];
-    ivec s = iv_add(iv_and(bits, iv_set1(15)), iv_set1(1));
-    *scale = fv_mul(b->d, fv_from(s));
-    ivec book = first_bytes(iv_and(iv_srl(bits, 2), iv_bytes(12)));
-    for (int k = 0; k < 4; k++) {
-        ivec index = iv_and_or(iv_srl(b->q[k], 2 * run), iv_bytes(3), book);
-        code[k] = iv_shuffle_bytes(table, index);
+enum { Q2_DWORDS = TILE_UNITS / 2 * sizeof(block_q2) / 4 };
+
+/* The n bytes from byte on, of a tile's dwords, and some behind them. */
+ALWAYS_INLINE ivec bytes_at(const ivec *d, size_t byte, size_t n) {
+    const unsigned skip = 8 * (unsigned)(byte % 4);
+    const ivec *v = d + byte / 4;
+    if (skip == 0) {
+        return v[0];
     }
-    put_codes(ROWS_q2, to, run / 2, run % 2, code);
+    ivec low = iv_srl(v[0], skip);
+    return byte % 4 + n <= 4 ? low : iv_or(low, iv_sll(v[1], 32 - skip));
+}
+
+/* Block i of a whole tile. */
+ALWAYS_INLINE q2_block q2_block_of(const ivec d[Q2_DWORDS], size_t i, bool single) {
+    const size_t at = sizeof(block_q2) * i;
+    q2_block b;
+    b.d = fv_low_f16(bytes_at(d, at, 2));
+    b.meta = bytes_at(d, at + 2, 3);
+    small_codes(single, small_turn(ROWS_q2, 2 * i), 4, d + (at + 5) / 4, b.q);
+    return b;
+}
+
+/* The codebooks for index code + 4 book, or code * 4 + book, so that every second run's codes are
+ * used where they stand. */
+ALWAYS_INLINE ivec q2_table(unsigned run) {
+    static const int8_t turned[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    const ivec table = codebook(ROWS_q2, Q2_CODEBOOK[0]);
+    return run % 2 ? iv_shuffle_bytes(table, iv_table(turned)) : table;
+}
+
+/* Two runs: first 0 or 2. */
+ALWAYS_INLINE void q2_runs(const q2_block *b, unsigned first, fvec *scale, rows_pair *to) {
+    ivec q[4];
+    for (int k = 0; k < 4; k++) {
+        q[k] = first ? iv_srl(b->q[k], 4) : b->q[k];
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned bit = 6 * (first + i);
+        const ivec table = q2_table(i), codes = iv_bytes(i ? 12 : 3);
+        ivec bits = bit ? iv_srl(b->meta, bit) : b->meta, code[4];
+        ivec s = iv_add(iv_and(bits, iv_set1(15)), iv_set1(1));
+        scale[i] = fv_mul(b->d, fv_from(s));
+        ivec book = first_bytes(i ? iv_and(iv_srl(bits, 4), iv_bytes(3))
+                                  : iv_and(iv_srl(bits, 2), iv_bytes(12)));
+        for (int k = 0; k < 4; k++) {
+            code[k] = iv_shuffle_bytes(table, iv_and_or(q[k], codes, book));
+        }
+        put_codes(ROWS_q2, to, first / 2, i, code);
+    }
 }
 
 /* ---- types with blocks of 256 */
@@ -538,7 +594,7 @@ ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_scales *out) {
     }
 }
 
-/* 32 bytes of codes: units u and u + 1. */
+/* From a unit's 16 bytes. */
 ALWAYS_INLINE void iq4_xs_unit(const ivec q[4], ivec code[UNIT_DWORDS]) {
     unit_by_table(q, codebook(ROWS_iq4_xs, IQ4_VALUES), code);
 }
