@@ -31,7 +31,7 @@ ALWAYS_INLINE ivec iv_or(ivec a, ivec b) {
 
 /* b where mask has bits, else a. */
 ALWAYS_INLINE ivec iv_select(ivec mask, ivec b, ivec a) {
-    return _mm512_ternarylogic_epi32(mask, b, a, 0xca);
+    return _mm512_ternarylogic_epi32(b, a, mask, 0xe4); /* the mask, a constant, stays */
 }
 
 /* v's bits in mask, and base's. */
@@ -190,13 +190,15 @@ ALWAYS_INLINE void fv_store_rows(float *y, fvec v, int32_t n_row) {
 
 enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
 
-/* acc + four dwords of codes, none above max, * q[0..15], lane by lane. */
+/* acc + four dwords of codes, none above max, * q[0..15], lane by lane. Activations are broadcast
+ * by the products themselves, which gcc 12 makes two instructions of. */
 ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t *q) {
+    typedef int32_t any_dword __attribute__((aligned(1), may_alias));
     (void)max;
     for (int k = 0; k < 4; k++) {
-        int32_t four;
-        memcpy(&four, q + 4 * k, sizeof four);
-        acc = _mm512_dpbusd_epi32(acc, code[k], _mm512_set1_epi32(four));
+        __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+                : "+v"(acc)
+                : "v"(code[k]), "m"(*(const any_dword *)(const void *)(q + 4 * k)));
     }
     return acc;
 }
