@@ -347,6 +347,24 @@ TEST(quants_products_of_wide_shapes) {
     }
 }
 
+/* One token alone, whose activations some kernels rearrange where a row is not too long, gives the
+ * bits that it gives beside another. */
+TEST(quants_products_of_long_rows) {
+    static const int32_t n_col[] = {2880, 16384, 16480};
+    enum { ROWS = 17 };
+    for (int v = 1; kernels_variant(v); v++) {
+        const kernels *k = kernels_variant(v);
+        for (int i = 0; i < N_TYPE * 3; i++) {
+            operands o = make_operands(i % N_TYPE, true, ROWS, n_col[i / N_TYPE], 2, 1);
+            float *both = poisoned(ROWS * 2), *alone = poisoned(ROWS * 2);
+            multiply(k, &o, both, ROWS, 0, ROWS, 0, 2);
+            multiply(k, &o, alone, ROWS, 0, ROWS, 0, 1);
+            multiply(k, &o, alone, ROWS, 0, ROWS, 1, 1);
+            CHECK(memcmp(both, alone, ROWS * 2 * sizeof *both) == 0);
+        }
+    }
+}
+
 /* Kernels of rows side by side add in the same order in every instruction set, and their integers
  * are exact: the variants above portable give the same bits. */
 TEST(quants_products_of_rows_agree) {

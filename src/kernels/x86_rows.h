@@ -157,16 +157,35 @@ ALWAYS_INLINE void add_pair(enum rows_kind kind, rows_pair *p, const rows_scales
     }
 }
 
-ALWAYS_INLINE void tile_q2(rows_at *at, size_t n_unit, const rows_tokens *to) {
+ALWAYS_INLINE void add_q2_block(const q2_block *b, size_t i, const rows_tokens *to) {
     rows_scales w;
+    rows_pair p = start_pair(ROWS_q2, to, 2 * i, 2 * i + 1);
+    q2_runs(b, 0, &w.scale[4 * i], &p);
+    q2_runs(b, 2, &w.scale[4 * i + 2], &p);
+    add_pair(ROWS_q2, &p, &w, to);
+}
+
+ALWAYS_INLINE void unpack_q2_block(const ivec d[Q2_DWORDS], size_t i, const rows_tokens *to) {
+    const q2_block b = q2_block_of(d, i, to->single);
+    add_q2_block(&b, i, to);
+}
+
+/* The last dwords are read by 32 bytes that overlap those before them. */
+ALWAYS_INLINE void tile_q2(rows_at *at, const rows_tokens *to) {
+    ivec d[Q2_DWORDS];
+    rows_dwords_8(at, 0, d);
+    unpack_q2_block(d, 0, to);
+    rows_dwords_8(at, 32, d + 8);
+    unpack_q2_block(d, 1, to);
+    rows_dwords_8_and(at, 4 * (Q2_DWORDS - 8), 5, d + Q2_DWORDS - 8);
+    unpack_q2_block(d, 2, to);
+    unpack_q2_block(d, 3, to);
+}
+
+ALWAYS_INLINE void rest_q2(rows_at *at, size_t n_unit, const rows_tokens *to) {
     for (size_t i = 0; 2 * i < n_unit; i++) {
-        rows_pair p = start_pair(ROWS_q2, to, 2 * i, 2 * i + 1);
-        q2_block b = read_q2(at, i);
-        q2_run(&b, 0, &w.scale[4 * i], &p);
-        q2_run(&b, 1, &w.scale[4 * i + 1], &p);
-        q2_run(&b, 2, &w.scale[4 * i + 2], &p);
-        q2_run(&b, 3, &w.scale[4 * i + 3], &p);
-        add_pair(ROWS_q2, &p, &w, to);
+        const q2_block b = read_q2(at, i);
+        add_q2_block(&b, i, to);
     }
 }
 
@@ -175,8 +194,10 @@ ALWAYS_INLINE void tile_q4_k(rows_at *at, const rows_tokens *to) {
     q4_k_scales(at, &w);
     for (size_t j = 0; j < TILE_UNITS; j += 2) {
         rows_pair p = start_pair(ROWS_q4_k, to, j, j + 1);
-        q4_k_half(at, j, 0, &p);
-        q4_k_half(at, j, 1, &p);
+        ivec q[8];
+        rows_dwords_8(at, offsetof(block_q4_k, q) + 16 * j, q);
+        q4_k_half(q, 0, &p);
+        q4_k_half(q + 4, 1, &p);
         if (rows_high_in_place(ROWS_q4_k, to->single)) {
             p.dot[1][0] = iv_sra(iv_add(p.dot[1][0], p.dot[1][1]), 4);
             p.dot[1][1] = iv_set1(0);
@@ -186,31 +207,34 @@ ALWAYS_INLINE void tile_q4_k(rows_at *at, const rows_tokens *to) {
 }
 
 /* Steps are written out where shifts by constants save work. */
-ALWAYS_INLINE void pair_q5_k(rows_at *at, unsigned j, ivec high[2][4], const rows_scales *w,
+ALWAYS_INLINE void pair_q5_k(rows_at *at, unsigned j, const ivec high[8], const rows_scales *w,
                              const rows_tokens *to) {
     rows_pair p = start_pair(ROWS_q5_k, to, j, j + 1);
-    q5_k_half(at, j, 0, high[0], &p);
-    q5_k_half(at, j, 1, high[1], &p);
+    ivec q[8];
+    rows_dwords_8(at, offsetof(block_q5_k, q) + 16 * j, q);
+    q5_k_half(q, j, 0, high, &p);
+    q5_k_half(q + 4, j, 1, high + 4, &p);
     add_pair(ROWS_q5_k, &p, w, to);
 }
 
 ALWAYS_INLINE void tile_q5_k(rows_at *at, const rows_tokens *to) {
     rows_scales w;
-    ivec high[2][4];
+    ivec high[8];
     q4_k_scales(at, &w); /* the blocks begin alike */
-    rows_dwords(at, offsetof(block_q5_k, qh), high[0]);
-    rows_dwords(at, offsetof(block_q5_k, qh) + 16, high[1]);
+    rows_dwords_8(at, offsetof(block_q5_k, qh), high);
     pair_q5_k(at, 0, high, &w, to);
     pair_q5_k(at, 2, high, &w, to);
     pair_q5_k(at, 4, high, &w, to);
     pair_q5_k(at, 6, high, &w, to);
 }
 
-ALWAYS_INLINE void pair_q6_k(rows_at *at, size_t n, size_t j, ivec high[2][4], const rows_scales *w,
-                             const rows_tokens *to) {
+ALWAYS_INLINE void pair_q6_k(rows_at *at, size_t n, size_t j, const ivec high[8],
+                             const rows_scales *w, const rows_tokens *to) {
     rows_pair p = start_pair(ROWS_q6_k, to, 4 * n + j, 4 * n + 2 + j);
-    q6_k_half(at, n, j, 0, high[0], &p);
-    q6_k_half(at, n, j, 1, high[1], &p);
+    ivec q[8];
+    rows_dwords_8(at, 64 * n + 32 * j, q);
+    q6_k_half(q, j, 0, high, &p);
+    q6_k_half(q + 4, j, 1, high + 4, &p);
     add_pair(ROWS_q6_k, &p, w, to);
 }
 
@@ -218,31 +242,77 @@ ALWAYS_INLINE void tile_q6_k(rows_at *at, const rows_tokens *to) {
     rows_scales w;
     q6_k_scales(at, &w);
     for (size_t n = 0; n < 2; n++) {
-        ivec high[2][4];
-        rows_dwords(at, offsetof(block_q6_k, qh) + 32 * n, high[0]);
-        rows_dwords(at, offsetof(block_q6_k, qh) + 32 * n + 16, high[1]);
+        ivec high[8];
+        rows_dwords_8(at, offsetof(block_q6_k, qh) + 32 * n, high);
         pair_q6_k(at, n, 0, high, &w, to);
         pair_q6_k(at, n, 1, high, &w, to);
     }
 }
 
-/* Kinds whose units are unpacked alone. */
-ALWAYS_INLINE void tile_of_units(enum rows_kind kind, rows_at *at, size_t n_unit,
-                                 const rows_tokens *to) {
-    rows_scales w;
-    if (kind == ROWS_iq4_xs) {
-        iq4_xs_scales(at, &w);
+/* A unit that was unpacked, against the one token. */
+ALWAYS_INLINE void add_single(enum rows_kind kind, const ivec code[UNIT_DWORDS],
+                              const rows_scales *w, size_t u, const rows_tokens *to) {
+    to->acc[0] = add_unit(kind, true, code, w, u, to->x + u, to->acc[0]);
+}
+
+ALWAYS_INLINE void pair_iq4_xs(rows_at *at, size_t u, const rows_scales *w, const rows_tokens *to) {
+    rows_pair p = start_pair(ROWS_iq4_xs, to, u, u + 1);
+    ivec q[8];
+    rows_dwords_8(at, offsetof(block_iq4_xs, q) + 16 * u, q);
+    iq4_xs_unit(q, p.code[0]);
+    if (to->single) {
+        add_single(ROWS_iq4_xs, p.code[0], w, u, to);
     }
-    size_t u = 0;
-    for (; u + 2 <= n_unit && !to->single; u += 2) {
-        rows_pair p = start_pair(kind, to, u, u + 1);
-        unpack_unit(kind, at, u, false, &w.scale[u], p.code[0]);
-        unpack_unit(kind, at, u + 1, false, &w.scale[u + 1], p.code[1]);
+    iq4_xs_unit(q + 4, p.code[1]);
+    if (to->single) {
+        add_single(ROWS_iq4_xs, p.code[1], w, u + 1, to);
+    } else {
+        add_pair(ROWS_iq4_xs, &p, w, to);
+    }
+}
+
+ALWAYS_INLINE void tile_iq4_xs(rows_at *at, const rows_tokens *to) {
+    rows_scales w;
+    iq4_xs_scales(at, &w);
+    pair_iq4_xs(at, 0, &w, to);
+    pair_iq4_xs(at, 2, &w, to);
+    pair_iq4_xs(at, 4, &w, to);
+    pair_iq4_xs(at, 6, &w, to);
+}
+
+ALWAYS_INLINE void pair_small(enum rows_kind kind, rows_at *at, size_t u, ivec d[SMALL_DWORDS],
+                              const rows_tokens *to) {
+    rows_scales w;
+    rows_pair p = start_pair(kind, to, u, u + 1);
+    small_windows(kind, at, u, d);
+    unpack_small(kind, d, u, to->single, &w.scale[u], p.code[0]);
+    if (to->single) {
+        add_single(kind, p.code[0], &w, u, to);
+    }
+    small_windows(kind, at, u + 1, d);
+    unpack_small(kind, d, u + 1, to->single, &w.scale[u + 1], p.code[1]);
+    if (to->single) {
+        add_single(kind, p.code[1], &w, u + 1, to);
+    } else {
         add_pair(kind, &p, &w, to);
     }
-    for (; u < n_unit; u++) {
+}
+
+ALWAYS_INLINE void tile_small(enum rows_kind kind, rows_at *at, const rows_tokens *to) {
+    ivec d[SMALL_DWORDS];
+    pair_small(kind, at, 0, d, to);
+    pair_small(kind, at, 2, d, to);
+    pair_small(kind, at, 4, d, to);
+    pair_small(kind, at, 6, d, to);
+}
+
+/* The last units of a row, fewer than a tile. */
+ALWAYS_INLINE void rest_small(enum rows_kind kind, rows_at *at, size_t n_unit,
+                              const rows_tokens *to) {
+    rows_scales w;
+    for (size_t u = 0; u < n_unit; u++) {
         ivec code[UNIT_DWORDS];
-        unpack_unit(kind, at, u, to->single, &w.scale[u], code);
+        unpack_small_alone(kind, at, u, to->single, &w.scale[u], code);
         if (TO_TILES) {
             keep_unit(kind, to->kept, code, &w, u);
             continue;
@@ -258,7 +328,11 @@ ALWAYS_INLINE void multiply_tile(enum rows_kind kind, rows_at *at, size_t n_unit
                                  const rows_tokens *to) {
     switch (kind) {
     case ROWS_q2:
-        tile_q2(at, n_unit, to);
+        if (n_unit == TILE_UNITS) {
+            tile_q2(at, to);
+        } else {
+            rest_q2(at, n_unit, to);
+        }
         break;
     case ROWS_q4_k:
         tile_q4_k(at, to);
@@ -269,15 +343,22 @@ ALWAYS_INLINE void multiply_tile(enum rows_kind kind, rows_at *at, size_t n_unit
     case ROWS_q6_k:
         tile_q6_k(at, to);
         break;
+    case ROWS_iq4_xs:
+        tile_iq4_xs(at, to);
+        break;
     default:
-        tile_of_units(kind, at, n_unit, to);
+        if (n_unit == TILE_UNITS) {
+            tile_small(kind, at, to);
+        } else {
+            rest_small(kind, at, n_unit, to);
+        }
         break;
     }
 }
 
 /* Whether all units of a tile are multiplied, zeros where activations end before it. */
 ALWAYS_INLINE bool rows_whole_tiles(enum rows_kind kind) {
-    return kind == ROWS_q4_k || kind == ROWS_q5_k || kind == ROWS_q6_k;
+    return rows_elems(kind) == TILE_COLS;
 }
 
 /* The last n_unit units of activations with zeros behind. */
@@ -359,6 +440,23 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
     }
 }
 
+/* One token's activations as small_codes wants them, if there is room; else the kernel for groups
+ * is right for one token too. */
+enum { TURN_UNITS = 512 };
+
+ALWAYS_INLINE bool turns(enum rows_kind kind, int32_t n_tok, int32_t n_col) {
+    return n_tok == 1 && rows_elems(kind) < TILE_COLS && n_col <= TURN_UNITS * 32;
+}
+
+ALWAYS_INLINE void turn_token(enum rows_kind kind, int32_t n_col, const act_q8 *x,
+                              act_q8 out[TURN_UNITS]) {
+    const size_t whole = ((size_t)n_col + 31) / 32 / TILE_UNITS * TILE_UNITS;
+    for (size_t u = 0; u < whole; u++) {
+        turn_unit(kind, u % TILE_UNITS, x + u, out + u);
+    }
+    memcpy(out + whole, x + whole, (act_row_blocks(n_col) - whole) * sizeof *x);
+}
+
 #define ROWS_KERNEL(type)                                                                          \
     static __attribute__((noinline)) void rows_##type##_token(                                     \
         float *y, size_t y_stride, const rows_at *at, const uint8_t *ahead, int32_t n_row,         \
@@ -378,9 +476,16 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
         const act_q8 *act = x;                                                                     \
         for (int32_t t = 0; t < n_tok; t += CHUNK_TOKENS) {                                        \
             int32_t n = n_tok - t < CHUNK_TOKENS ? n_tok - t : CHUNK_TOKENS;                       \
-            mm_rows(n == 1 ? rows_##type##_token : rows_##type, y + y_stride * (size_t)t,          \
-                    y_stride, w, w_row_bytes, n_row, n_col, act + x_stride * (size_t)t, x_stride,  \
-                    n);                                                                            \
+            const act_q8 *first = act + x_stride * (size_t)t;                                      \
+            act_q8 turned[TURN_UNITS];                                                             \
+            bool single = n == 1 && rows_elems(ROWS_##type) == TILE_COLS;                          \
+            if (turns(ROWS_##type, n, n_col)) {                                                    \
+                turn_token(ROWS_##type, n_col, first, turned);                                     \
+                first = turned;                                                                    \
+                single = true;                                                                     \
+            }                                                                                      \
+            mm_rows(single ? rows_##type##_token : rows_##type, y + y_stride * (size_t)t,          \
+                    y_stride, w, w_row_bytes, n_row, n_col, first, x_stride, n);                   \
         }                                                                                          \
     }
 

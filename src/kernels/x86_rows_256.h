@@ -67,6 +67,21 @@ ALWAYS_INLINE ivec iv_sll(ivec a, unsigned n) {
     return _mm256_slli_epi32(a, (int)n);
 }
 
+/* Of each dword: the low n bytes, 1 to 3, of low, the others of high. */
+ALWAYS_INLINE ivec iv_join(unsigned n, ivec low, ivec high) {
+    if (n == 2) {
+        return _mm256_blend_epi16(high, low, 0x55);
+    }
+    return _mm256_blendv_epi8(high, low, _mm256_set1_epi32((int32_t)((1u << 8 * n) - 1)));
+}
+
+/* out[i]: the n_out dwords that begin n bytes, 1 to 3, behind the first byte of v. */
+ALWAYS_INLINE void iv_align(unsigned n, int n_out, const ivec *v, ivec *out) {
+    for (int i = 0; i < n_out; i++) {
+        out[i] = iv_or(iv_srl(v[i], 8 * n), iv_sll(v[i + 1], 32 - 8 * n));
+    }
+}
+
 /* Within each 16 bytes. */
 ALWAYS_INLINE ivec iv_shuffle_bytes(ivec table, ivec index) {
     return _mm256_shuffle_epi8(table, index);
@@ -76,10 +91,11 @@ ALWAYS_INLINE ivec iv_table(const void *sixteen) {
     return _mm256_broadcastsi128_si256(load_128(sixteen));
 }
 
-/* 2^(e - 128) for e < 2, which is subnormal, else bits. */
-ALWAYS_INLINE ivec iv_tiny_e8m0(ivec e, ivec bits) {
-    __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-    return _mm256_blendv_epi8(bits, _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e), tiny);
+/* 2^(e - 128) of e << 23 for e < 2, which is subnormal, else normal. */
+ALWAYS_INLINE ivec iv_tiny_e8m0(ivec e, ivec normal) {
+    const ivec half = _mm256_set1_epi32(0x00200000);
+    __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x01000000), e);
+    return _mm256_blendv_epi8(normal, iv_add(iv_srl(e, 2), half), tiny);
 }
 
 /* Every fourth row from the i-th: 16 bytes each. */
@@ -97,6 +113,20 @@ ALWAYS_INLINE void iv_transpose(ivec a, ivec b, ivec c, ivec d, ivec out[4]) {
     cd = _mm256_unpackhi_epi32(c, d);
     out[2] = _mm256_unpacklo_epi64(ab, cd);
     out[3] = _mm256_unpackhi_epi64(ab, cd);
+}
+
+/* 32 bytes of each row, the second 16 in the second four vectors. */
+ALWAYS_INLINE void iv_load_8(const uint8_t *const group[ROW_LANES / 4], size_t stride,
+                             size_t offset, ivec v[8]) {
+    for (size_t i = 0; i < 8; i++) {
+        v[i] = iv_every_fourth(group, i % 4 * stride + offset + i / 4 * 16);
+    }
+}
+
+/* out[k]: dword k of each row in order, of what iv_load_8 gave. */
+ALWAYS_INLINE void iv_transpose_8(const ivec v[8], ivec out[8]) {
+    iv_transpose(v[0], v[1], v[2], v[3], out);
+    iv_transpose(v[4], v[5], v[6], v[7], out + 4);
 }
 
 /* ---- floats */

@@ -31,7 +31,7 @@ ALWAYS_INLINE ivec iv_or(ivec a, ivec b) {
 
 /* b where mask has bits, else a. */
 ALWAYS_INLINE ivec iv_select(ivec mask, ivec b, ivec a) {
-    return _mm512_ternarylogic_epi32(mask, b, a, 0xca);
+    return _mm512_ternarylogic_epi32(b, a, mask, 0xe4); /* the mask, a constant, stays */
 }
 
 /* v's bits in mask, and base's. */
@@ -67,6 +67,28 @@ ALWAYS_INLINE ivec iv_sll(ivec a, unsigned n) {
     return _mm512_slli_epi32(a, n);
 }
 
+/* Of each dword: the low n bytes of low, the others of high. */
+ALWAYS_INLINE ivec iv_join(unsigned n, ivec low, ivec high) {
+    return iv_select(iv_set1((int32_t)((1u << 8 * n) - 1)), low, high);
+}
+
+/* Each dword's bytes moved n places down, 1 to 3, the lowest to the top. */
+ALWAYS_INLINE ivec iv_turn_bytes(ivec v, unsigned n) {
+    return n == 1   ? _mm512_ror_epi32(v, 8)
+           : n == 2 ? _mm512_ror_epi32(v, 16)
+                    : _mm512_ror_epi32(v, 24);
+}
+
+/* out[i]: the n_out dwords that begin n bytes, 1 to 3, behind the first byte of v. */
+ALWAYS_INLINE void iv_align(unsigned n, int n_out, const ivec *v, ivec *out) {
+    ivec turned = iv_turn_bytes(v[0], n);
+    for (int i = 0; i < n_out; i++) {
+        ivec next = iv_turn_bytes(v[i + 1], n);
+        out[i] = iv_join(4 - n, turned, next);
+        turned = next;
+    }
+}
+
 /* Within each 16 bytes. */
 ALWAYS_INLINE ivec iv_shuffle_bytes(ivec table, ivec index) {
     return _mm512_shuffle_epi8(table, index);
@@ -76,10 +98,11 @@ ALWAYS_INLINE ivec iv_table(const void *sixteen) {
     return _mm512_broadcast_i32x4(load_128(sixteen));
 }
 
-/* 2^(e - 128) for e < 2, which is subnormal, else bits. */
-ALWAYS_INLINE ivec iv_tiny_e8m0(ivec e, ivec bits) {
-    __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_mask_sllv_epi32(bits, tiny, _mm512_set1_epi32(0x00200000), e);
+/* 2^(e - 128) of e << 23 for e < 2, which is subnormal, else normal. */
+ALWAYS_INLINE ivec iv_tiny_e8m0(ivec e, ivec normal) {
+    const ivec half = _mm512_set1_epi32(0x00200000);
+    __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(0x01000000));
+    return _mm512_mask_add_epi32(normal, tiny, _mm512_srli_epi32(e, 2), half);
 }
 
 /* Every fourth row from the i-th: 16 bytes each. */
@@ -99,6 +122,28 @@ ALWAYS_INLINE void iv_transpose(ivec a, ivec b, ivec c, ivec d, ivec out[4]) {
     cd = _mm512_unpackhi_epi32(c, d);
     out[2] = _mm512_unpacklo_epi64(ab, cd);
     out[3] = _mm512_unpackhi_epi64(ab, cd);
+}
+
+/* 32 bytes of each row, two rows a vector: fewer loads than 16 bytes at a time. */
+ALWAYS_INLINE void iv_load_8(const uint8_t *const group[ROW_LANES / 4], size_t stride,
+                             size_t offset, ivec v[8]) {
+    for (size_t i = 0; i < 8; i++) {
+        const uint8_t *const *g = group + i / 4 * 2;
+        size_t skip = i % 4 * stride + offset;
+        v[i] = _mm512_castsi256_si512(load_256(g[0] + skip));
+        v[i] = _mm512_inserti64x4(v[i], load_256(g[1] + skip), 1);
+    }
+}
+
+/* out[k]: dword k of each row in order, of what iv_load_8 gave. */
+ALWAYS_INLINE void iv_transpose_8(const ivec v[8], ivec out[8]) {
+    ivec a[4], b[4];
+    iv_transpose(v[0], v[1], v[2], v[3], a);
+    iv_transpose(v[4], v[5], v[6], v[7], b);
+    for (int k = 0; k < 4; k++) {
+        out[k] = _mm512_shuffle_i32x4(a[k], b[k], 0x88);
+        out[4 + k] = _mm512_shuffle_i32x4(a[k], b[k], 0xdd);
+    }
 }
 
 /* ---- floats */
@@ -145,13 +190,15 @@ ALWAYS_INLINE void fv_store_rows(float *y, fvec v, int32_t n_row) {
 
 enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
 
-/* acc + four dwords of codes, none above max, * q[0..15], lane by lane. */
+/* acc + four dwords of codes, none above max, * q[0..15], lane by lane. Activations are broadcast
+ * by the products themselves, which gcc 12 makes two instructions of. */
 ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t *q) {
+    typedef int32_t any_dword __attribute__((aligned(1), may_alias));
     (void)max;
     for (int k = 0; k < 4; k++) {
-        int32_t four;
-        memcpy(&four, q + 4 * k, sizeof four);
-        acc = _mm512_dpbusd_epi32(acc, code[k], _mm512_set1_epi32(four));
+        __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+                : "+v"(acc)
+                : "v"(code[k]), "m"(*(const any_dword *)(const void *)(q + 4 * k)));
     }
     return acc;
 }

@@ -184,25 +184,45 @@ ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_pair *to, size_t i, size_
  * KiB the rates are alike. */
 #define FAR_BYTES 8192
 
-/* out[k]: dword k of the 16 bytes at offset, of each row in order. Brings n_line cache lines for
- * every sixteen rows of what is multiplied next, since rows of 1 to 4 KiB end before the hardware
- * has found its stride. All calls of a tile together must bring as much as it has: a few lines left
- * out cost much of the rate. Prefetches that come in bursts wait for one another. */
+/* One line of what is multiplied next, since rows of 1 to 4 KiB end before the hardware has found
+ * its stride. All calls of a tile together must bring as much as it has: a few lines left out cost
+ * much of the rate. Prefetches that come in bursts wait for one another, and compilers gather them
+ * to bursts of more than twenty where they may, so each is tied to a value that is used later. */
+ALWAYS_INLINE void fetch_line(rows_at *at, ivec *v) {
+    __asm__ volatile("prefetcht0 %1" : "+v"(*v) : "m"(at->ahead[0]));
+    __asm__ volatile("prefetcht1 %1" : "+v"(*v) : "m"(at->ahead[FAR_BYTES]));
+    at->ahead += 64;
+}
+
+/* out[k]: dword k of the 16 bytes at offset, of each row in order. Fetches n_line lines for every
+ * sixteen rows. */
 ALWAYS_INLINE void rows_dwords_and(rows_at *at, size_t offset, int n_line, ivec out[4]) {
-    n_line = (n_line * ROW_LANES + 15) / 16;
-    for (int i = 0; i < n_line; i++) {
-        _mm_prefetch((const char *)at->ahead + 64 * i, _MM_HINT_T0);
-        _mm_prefetch((const char *)at->ahead + 64 * i + FAR_BYTES, _MM_HINT_T1);
+    ivec v[4];
+    for (size_t r = 0; r < 4; r++) {
+        v[r] = iv_every_fourth(at->group, r * at->stride + offset);
     }
-    at->ahead += 64 * n_line;
-    iv_transpose(iv_every_fourth(at->group, offset),
-                 iv_every_fourth(at->group, at->stride + offset),
-                 iv_every_fourth(at->group, 2 * at->stride + offset),
-                 iv_every_fourth(at->group, 3 * at->stride + offset), out);
+    for (int i = 0; i < (n_line * ROW_LANES + 15) / 16; i++) {
+        fetch_line(at, &v[i]);
+    }
+    iv_transpose(v[0], v[1], v[2], v[3], out);
 }
 
 ALWAYS_INLINE void rows_dwords(rows_at *at, size_t offset, ivec out[4]) {
     rows_dwords_and(at, offset, 4, out);
+}
+
+/* The same of 32 bytes, with up to 8 lines. */
+ALWAYS_INLINE void rows_dwords_8_and(rows_at *at, size_t offset, int n_line, ivec out[8]) {
+    ivec v[8];
+    iv_load_8(at->group, at->stride, offset, v);
+    for (int i = 0; i < (n_line * ROW_LANES + 15) / 16; i++) {
+        fetch_line(at, &v[i]);
+    }
+    iv_transpose_8(v, out);
+}
+
+ALWAYS_INLINE void rows_dwords_8(rows_at *at, size_t offset, ivec out[8]) {
+    rows_dwords_8_and(at, offset, 8, out);
 }
 
 /* ---- pieces of dwords */
@@ -253,20 +273,16 @@ ALWAYS_INLINE ivec plus(ivec v, int add) {
 
 /* ---- types with one scale for each 32 weights, or 64 */
 
-/* Nibbles 16 apart, at offset, through a table. */
-ALWAYS_INLINE void unit_by_table(rows_at *at, size_t offset, ivec table, ivec code[UNIT_DWORDS]) {
-    ivec q[4];
-    rows_dwords(at, offset, q);
+/* Nibbles 16 apart through a table. */
+ALWAYS_INLINE void unit_by_table(const ivec q[4], ivec table, ivec code[UNIT_DWORDS]) {
     for (int k = 0; k < 4; k++) {
         code[k] = iv_shuffle_bytes(table, low_nibbles(q[k]));
         code[4 + k] = iv_shuffle_bytes(table, high_nibbles(q[k]));
     }
 }
 
-ALWAYS_INLINE void unit_of_q4_0(rows_at *at, size_t offset, bool single, ivec code[UNIT_DWORDS]) {
+ALWAYS_INLINE void unit_of_q4_0(const ivec q[4], bool single, ivec code[UNIT_DWORDS]) {
     const int add = rows_bias(ROWS_q4_0, single) - 8;
-    ivec q[4];
-    rows_dwords(at, offset, q);
     for (int k = 0; k < 4; k++) {
         code[k] = plus(low_nibbles(q[k]), add);
         code[4 + k] = rows_high_in_place(ROWS_q4_0, single) ? iv_and(q[k], iv_bytes(0xf0))
@@ -274,40 +290,140 @@ ALWAYS_INLINE void unit_of_q4_0(rows_at *at, size_t offset, bool single, ivec co
     }
 }
 
-/* 2^(e - 128) as in MXFP4_SCALE_BITS: the two least are subnormal. */
-ALWAYS_INLINE fvec e8m0_scale(ivec e) {
-    e = iv_and(e, iv_set1(255));
-    return fv_bits(iv_tiny_e8m0(e, iv_sll(iv_sub(e, iv_set1(1)), 23)));
+/* 2^(e - 128) as in MXFP4_SCALE_BITS, of byte k: the two least are subnormal. */
+ALWAYS_INLINE fvec e8m0_scale(ivec v, unsigned k) {
+    const ivec exponent = iv_set1(0x7f800000), one = iv_set1(0x00800000);
+    ivec bits = iv_and(k == 3 ? iv_srl(v, 1) : iv_sll(v, 23 - 8 * k), exponent);
+    return fv_bits(iv_tiny_e8m0(bits, iv_sub(bits, one)));
 }
 
-ALWAYS_INLINE void unpack_small(enum rows_kind kind, rows_at *at, size_t u, bool single,
-                                fvec *scale, ivec code[UNIT_DWORDS]) {
-    size_t offset = u * rows_block_bytes(kind);
-    ivec head[4];
-    rows_dwords_and(at, offset, 1, head); /* of which only the first is used */
+/* ---- types with blocks of 32 or 64 weights
+ *
+ * Their blocks are not of whole dwords, so that codes begin at any byte of one. A whole tile is:
+ * it is read as one run of dwords, which holds the scales too. */
+
+enum { SMALL_DWORDS = TILE_UNITS * sizeof(block_q8) / 4 };
+
+ALWAYS_INLINE size_t small_head(enum rows_kind kind) {
+    return kind == ROWS_mxfp4 ? offsetof(block_mxfp4, q)
+           : kind == ROWS_q2  ? offsetof(block_q2, q)
+                              : offsetof(block_q8, q); /* as in block_q4 and others */
+}
+
+/* Bytes of unit u's first dword with codes that are none. */
+ALWAYS_INLINE unsigned small_turn(enum rows_kind kind, size_t u) {
+    const size_t block = u * 32 / (size_t)rows_elems(kind);
+    return (unsigned)((rows_block_bytes(kind) * block + small_head(kind)) % 4);
+}
+
+/* Dwords 8 i to 8 i + 7 of a tile, or those up to its end. */
+ALWAYS_INLINE void small_window(enum rows_kind kind, rows_at *at, size_t i, ivec d[SMALL_DWORDS]) {
+    const size_t end = TILE_UNITS * rows_block_bytes(kind);
+    if (32 * i + 32 <= end) {
+        rows_dwords_8(at, 32 * i, d + 8 * i);
+    } else {
+        rows_dwords_and(at, end - 16, (int)(end % 32) / 4, d + end / 4 - 4);
+    }
+}
+
+/* What of a tile unit u needs and none before it did. */
+ALWAYS_INLINE void small_windows(enum rows_kind kind, rows_at *at, size_t u, ivec d[SMALL_DWORDS]) {
+    const size_t bytes = rows_block_bytes(kind), last = (bytes * (u + 1) - 1) / 32;
+    const size_t first = u == 0 ? 0 : (bytes * u - 1) / 32 + 1;
+    if (first <= last) {
+        small_window(kind, at, first, d);
+    }
+    if (first + 1 <= last) {
+        small_window(kind, at, first + 1, d);
+    }
+}
+
+/* n dwords of codes that begin `turn` bytes into d[0]. With one token they stay where they are,
+ * those of the last dword in the unused bytes of the first: its activations are turned as well. */
+ALWAYS_INLINE void small_codes(bool single, unsigned turn, int n, const ivec *d, ivec *out) {
+    if (turn > 0 && !single) {
+        iv_align(turn, n, d, out);
+        return;
+    }
+    for (int k = 0; k < n; k++) {
+        out[k] = d[k];
+    }
+    if (turn > 0) {
+        out[0] = iv_join(turn, d[n], d[0]);
+    }
+}
+
+ALWAYS_INLINE fvec small_scale(enum rows_kind kind, ivec v, unsigned byte) {
+    if (kind == ROWS_mxfp4) {
+        return e8m0_scale(v, byte);
+    }
+    return byte == 2 ? high_f16(v) : fv_low_f16(v);
+}
+
+/* Nibbles, or for Q8 bytes, as codes. */
+ALWAYS_INLINE void small_unit(enum rows_kind kind, bool single, const ivec *q,
+                              ivec code[UNIT_DWORDS]) {
     switch (kind) {
     case ROWS_q8:
-        *scale = fv_low_f16(head[0]);
-        rows_dwords(at, offset + 2, code);
-        rows_dwords(at, offset + 18, code + 4);
         for (int k = 0; k < UNIT_DWORDS; k++) {
-            code[k] = plus(code[k], rows_bias(kind, single));
+            code[k] = plus(q[k], rows_bias(kind, single));
         }
         break;
-    case ROWS_mxfp4:
-        *scale = e8m0_scale(head[0]);
-        unit_by_table(at, offset + 1, codebook(kind, FP4_VALUES), code);
-        break;
     case ROWS_q4_0:
-        *scale = fv_low_f16(head[0]);
-        unit_of_q4_0(at, offset + 2, single, code);
+        unit_of_q4_0(q, single, code);
+        break;
+    case ROWS_mxfp4:
+        unit_by_table(q, codebook(kind, FP4_VALUES), code);
         break;
     default: /* ROWS_q4, ROWS_iq4_nl */
-        *scale = fv_low_f16(head[0]);
-        unit_by_table(at, offset + 2, codebook(kind, kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES),
-                      code);
+        unit_by_table(q, codebook(kind, kind == ROWS_q4 ? Q4_CODEBOOK : IQ4_VALUES), code);
         break;
     }
+}
+
+/* Unit u of a whole tile, whose dwords up to its end are d. */
+ALWAYS_INLINE void unpack_small(enum rows_kind kind, const ivec d[SMALL_DWORDS], size_t u,
+                                bool single, fvec *scale, ivec code[UNIT_DWORDS]) {
+    const size_t at = rows_block_bytes(kind) * u, q_at = at + small_head(kind);
+    const int n = kind == ROWS_q8 ? 8 : 4;
+    ivec q[UNIT_DWORDS];
+    *scale = small_scale(kind, d[at / 4], at % 4);
+    small_codes(single, small_turn(kind, u), n, d + q_at / 4, q);
+    small_unit(kind, single, q, code);
+}
+
+/* A unit alone, of a row's last ones. */
+ALWAYS_INLINE void unpack_small_alone(enum rows_kind kind, rows_at *at, size_t u, bool single,
+                                      fvec *scale, ivec code[UNIT_DWORDS]) {
+    const size_t offset = u * rows_block_bytes(kind);
+    ivec q[UNIT_DWORDS];
+    rows_dwords_and(at, offset, 1, q); /* of which only the first is used */
+    *scale = small_scale(kind, q[0], 0);
+    rows_dwords(at, offset + small_head(kind), q);
+    if (kind == ROWS_q8) {
+        rows_dwords(at, offset + 18, q + 4);
+    }
+    small_unit(kind, single, q, code);
+}
+
+/* Activations of one token as small_codes wants them: each run of 16, or 32 for Q8, turned. */
+ALWAYS_INLINE void turn_unit(enum rows_kind kind, size_t u, const act_q8 *x, act_q8 *out) {
+    static const uint8_t order[32] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                                      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const unsigned turn = small_turn(kind, u);
+    const __m128i head = load_128(x), turned = load_128(order + 16 - turn);
+    __m128i a = load_128(x->q), b = load_128(x->q + 16);
+    if (kind == ROWS_q8 && turn > 0) {
+        __m128i last = _mm_alignr_epi8(a, b, 14);
+        b = _mm_alignr_epi8(b, a, 14);
+        a = last;
+    } else {
+        a = _mm_shuffle_epi8(a, turned);
+        b = _mm_shuffle_epi8(b, turned);
+    }
+    _mm_storeu_si128((__m128i *)(void *)out, head);
+    _mm_storeu_si128((__m128i *)(void *)out->q, a);
+    _mm_storeu_si128((__m128i *)(void *)(out->q + 16), b);
 }
 
 /* The first byte of each dword, four times. */
@@ -319,7 +435,7 @@ ALWAYS_INLINE ivec first_bytes(ivec v) {
 /* What a block of Q2 says of its four runs of 16, and its codes' indices. */
 typedef struct q2_block {
     ivec q[4];
-    ivec meta;
+    ivec meta; /* above its 24 bits others may stand */
     fvec d;
 } q2_block;
 
@@ -333,17 +449,56 @@ ALWAYS_INLINE q2_block read_q2(rows_at *at, size_t i) {
     return b;
 }
 
-ALWAYS_INLINE void q2_run(const q2_block *b, unsigned run, fvec *scale, rows_pair *to) {
-    const ivec table = codebook(ROWS_q2, Q2_CODEBOOK[0]);
-    ivec bits = iv_srl(b->meta, 6 * run), code[4];
-    ivec s = iv_add(iv_and(bits, iv_set1(15)), iv_set1(1));
-    *scale = fv_mul(b->d, fv_from(s));
-    ivec book = first_bytes(iv_and(iv_srl(bits, 2), iv_bytes(12)));
-    for (int k = 0; k < 4; k++) {
-        ivec index = iv_and_or(iv_srl(b->q[k], 2 * run), iv_bytes(3), book);
-        code[k] = iv_shuffle_bytes(table, index);
+enum { Q2_DWORDS = TILE_UNITS / 2 * sizeof(block_q2) / 4 };
+
+/* The n bytes from byte on, of a tile's dwords, and some behind them. */
+ALWAYS_INLINE ivec bytes_at(const ivec *d, size_t byte, size_t n) {
+    const unsigned skip = 8 * (unsigned)(byte % 4);
+    const ivec *v = d + byte / 4;
+    if (skip == 0) {
+        return v[0];
     }
-    put_codes(ROWS_q2, to, run / 2, run % 2, code);
+    ivec low = iv_srl(v[0], skip);
+    return byte % 4 + n <= 4 ? low : iv_or(low, iv_sll(v[1], 32 - skip));
+}
+
+/* Block i of a whole tile. */
+ALWAYS_INLINE q2_block q2_block_of(const ivec d[Q2_DWORDS], size_t i, bool single) {
+    const size_t at = sizeof(block_q2) * i;
+    q2_block b;
+    b.d = fv_low_f16(bytes_at(d, at, 2));
+    b.meta = bytes_at(d, at + 2, 3);
+    small_codes(single, small_turn(ROWS_q2, 2 * i), 4, d + (at + 5) / 4, b.q);
+    return b;
+}
+
+/* The codebooks for index code + 4 book, or code * 4 + book, so that every second run's codes are
+ * used where they stand. */
+ALWAYS_INLINE ivec q2_table(unsigned run) {
+    static const int8_t turned[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    const ivec table = codebook(ROWS_q2, Q2_CODEBOOK[0]);
+    return run % 2 ? iv_shuffle_bytes(table, iv_table(turned)) : table;
+}
+
+/* Two runs: first 0 or 2. */
+ALWAYS_INLINE void q2_runs(const q2_block *b, unsigned first, fvec *scale, rows_pair *to) {
+    ivec q[4];
+    for (int k = 0; k < 4; k++) {
+        q[k] = first ? iv_srl(b->q[k], 4) : b->q[k];
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned bit = 6 * (first + i);
+        const ivec table = q2_table(i), codes = iv_bytes(i ? 12 : 3);
+        ivec bits = bit ? iv_srl(b->meta, bit) : b->meta, code[4];
+        ivec s = iv_add(iv_and(bits, iv_set1(15)), iv_set1(1));
+        scale[i] = fv_mul(b->d, fv_from(s));
+        ivec book = first_bytes(i ? iv_and(iv_srl(bits, 4), iv_bytes(3))
+                                  : iv_and(iv_srl(bits, 2), iv_bytes(12)));
+        for (int k = 0; k < 4; k++) {
+            code[k] = iv_shuffle_bytes(table, iv_and_or(q[k], codes, book));
+        }
+        put_codes(ROWS_q2, to, first / 2, i, code);
+    }
 }
 
 /* ---- types with blocks of 256 */
@@ -367,9 +522,8 @@ ALWAYS_INLINE void q4_k_scales(rows_at *at, rows_scales *out) {
 
 /* Half `half` of units j and j + 1, j even. Halves are written out by callers, since loops might be
  * left as they are, and only with constant indices does a pair stay in registers. */
-ALWAYS_INLINE void q4_k_half(rows_at *at, size_t j, size_t half, rows_pair *to) {
-    ivec q[4], low[4], high[4];
-    rows_dwords(at, offsetof(block_q4_k, q) + 16 * j + 16 * half, q);
+ALWAYS_INLINE void q4_k_half(const ivec q[4], size_t half, rows_pair *to) {
+    ivec low[4], high[4];
     for (int k = 0; k < 4; k++) {
         low[k] = low_nibbles(q[k]);
         high[k] = rows_high_in_place(ROWS_q4_k, to->single) ? iv_and(q[k], iv_bytes(0xf0))
@@ -380,10 +534,9 @@ ALWAYS_INLINE void q4_k_half(rows_at *at, size_t j, size_t half, rows_pair *to) 
 }
 
 /* The same, their fifth bits in high. */
-ALWAYS_INLINE void q5_k_half(rows_at *at, unsigned j, size_t half, const ivec high[4],
+ALWAYS_INLINE void q5_k_half(const ivec q[4], unsigned j, size_t half, const ivec high[4],
                              rows_pair *to) {
-    ivec q[4], first[4], second[4];
-    rows_dwords(at, offsetof(block_q5_k, q) + 16 * j + 16 * half, q);
+    ivec first[4], second[4];
     for (int k = 0; k < 4; k++) {
         ivec a = j < 4 ? iv_sll(high[k], 4 - j) : iv_srl(high[k], j - 4);
         ivec b = j < 3 ? iv_sll(high[k], 3 - j) : iv_srl(high[k], j - 3);
@@ -410,11 +563,10 @@ ALWAYS_INLINE ivec q6_code(ivec low, ivec high, int bias) {
 }
 
 /* Half `half` of units 4 n + j and 4 n + 2 + j for j < 2, their upper bits in high. */
-ALWAYS_INLINE void q6_k_half(rows_at *at, size_t n, size_t j, size_t half, const ivec high[4],
+ALWAYS_INLINE void q6_k_half(const ivec q[4], size_t j, size_t half, const ivec high[4],
                              rows_pair *to) {
     const int bias = rows_bias(ROWS_q6_k, to->single);
-    ivec q[4], first[4], second[4];
-    rows_dwords(at, 64 * n + 32 * j + 16 * half, q);
+    ivec first[4], second[4];
     for (int k = 0; k < 4; k++) {
         ivec top = j ? iv_srl(high[k], 2) : high[k];
         first[k] = q6_code(q[k], iv_sll(top, 4), bias);
@@ -442,15 +594,9 @@ ALWAYS_INLINE void iq4_xs_scales(rows_at *at, rows_scales *out) {
     }
 }
 
-/* Codes of unit u, of kinds whose units are unpacked alone, and its scale where the block has
- * one. */
-ALWAYS_INLINE void unpack_unit(enum rows_kind kind, rows_at *at, size_t u, bool single, fvec *scale,
-                               ivec code[UNIT_DWORDS]) {
-    if (kind == ROWS_iq4_xs) {
-        unit_by_table(at, offsetof(block_iq4_xs, q) + 16 * u, codebook(kind, IQ4_VALUES), code);
-    } else {
-        unpack_small(kind, at, u, single, scale, code);
-    }
+/* From a unit's 16 bytes. */
+ALWAYS_INLINE void iq4_xs_unit(const ivec q[4], ivec code[UNIT_DWORDS]) {
+    unit_by_table(q, codebook(ROWS_iq4_xs, IQ4_VALUES), code);
 }
 
 #endif
