@@ -10,9 +10,9 @@
 
 /* Sums take half of the registers. One can go on only when its last step is through, so that many
  * keep the multipliers busier than few. */
-enum { FLOAT_TOKENS = 4, FLOAT_SINGLE_ROWS = 8, KV_QUERIES = 4, KV_MIX_VECS = 4 };
+enum { FLOAT_TOKENS = 4, FLOAT_SINGLE_ROWS = 8, KV_QUERIES = 4, KV_MIX_VECS = 4, Q8_QUERIES = 2 };
 
-#include "kernels/vec_float.h"
+#include "kernels/vec_kv_q8.h"
 
 /* ---- rows that are dequantised first */
 
@@ -70,6 +70,7 @@ void mm_dequant_q8_neon(dequant_fn *dequant, size_t chunk_bytes, float *y, size_
 
 void kernels_fill_float_neon(kernels *k) {
     fill_float_slots(k);
+    fill_q8_slots(k);
 }
 
 #endif

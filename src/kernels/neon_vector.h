@@ -78,6 +78,21 @@ ALWAYS_INLINE vecf vec_fma(vecf a, vecf b, vecf c) {
     return vfmaq_f32(c, a, b);
 }
 
+/* Four int8 as floats. */
+ALWAYS_INLINE vecf vec_load_int8(const int8_t *p) {
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    int16x8_t wide = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+
+/* The f16 at p in all lanes. */
+ALWAYS_INLINE vecf vec_set1_f16(const void *p) {
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
+}
+
 /* Lane i of the result is the sum of vector i's lanes, always (0 + 1) + (2 + 3). */
 ALWAYS_INLINE vecf sum_lanes_4(vecf a, vecf b, vecf c, vecf d) {
     return vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d));

@@ -53,6 +53,27 @@ static void quantize_block(const float *x, act_q8 *out) {
     out->d_sum = out->d * (float)(sum[0] + sum[1]);
 }
 
+/* 32 values, as the portable version has them: the same operations, so the same bits. */
+static void store_block_q8(const float *x, block_q8 *out) {
+    float32x4_t v[8];
+    out->d = f32_to_f16(f32_from_bits(load_block(x, v)) / 127.0f);
+    if (out->d >= F16_INFINITY) {
+        memset(out, 0, sizeof *out);
+        out->d = F16_NAN;
+        return;
+    }
+    const float inverse = out->d ? 1.0f / f16_to_f32(out->d) : 0.0f;
+    for (int half = 0; half < 2; half++) {
+        int32x4_t q[4];
+        for (int i = 0; i < 4; i++) {
+            float32x4_t code = vmulq_n_f32(v[4 * half + i], inverse);
+            code = vminq_f32(vmaxq_f32(code, vdupq_n_f32(-127)), vdupq_n_f32(127));
+            q[i] = vcvtnq_s32_f32(code);
+        }
+        vst1q_s8(out->q + 16 * half, narrow_16(q));
+    }
+}
+
 /* ---- row operations */
 
 static void rms_norm(const float *x, const float *w, float eps, int32_t n, float *out) {

@@ -3,7 +3,7 @@
  *   vecf, VEC_LANES, vec_zero(), vec_set1(a), vec_load(p), vec_load_part(p, n), vec_store(p, v),
  *   vec_store_part(p, v, n), vec_add(a, b), vec_sub(a, b), vec_mul(a, b), vec_div(a, b),
  *   vec_fma(a, b, c) = a * b + c, vec_exp(v), vec_store_f16(p, v): rounded to nearest even
- *   quantize_block(x, out)  32 values, as the portable version has them
+ *   quantize_block(x, out), store_block_q8(x, out)  32 values, as the portable version has them
  */
 #ifndef SMOE_KERNELS_VEC_OPS_H
 #define SMOE_KERNELS_VEC_OPS_H
@@ -80,12 +80,26 @@ static void kv_store_f16(const float *x, int32_t n, void *out) {
     }
 }
 
+static void kv_store_q8(const float *x, int32_t n, void *out) {
+    block_q8 *block = out;
+    int32_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        store_block_q8(x + i, block++);
+    }
+    if (i < n) {
+        float last[32] = {0};
+        memcpy(last, x + i, (size_t)(n - i) * sizeof *x);
+        store_block_q8(last, block);
+    }
+}
+
 static void fill_row_slots(kernels *k) {
     k->quantize_act = quantize_act;
     k->silu_mul = silu_mul;
     k->exp_sum = exp_sum;
     k->add_scaled = add_scaled;
     k->kv_store[KV_F16] = kv_store_f16;
+    k->kv_store[KV_Q8] = kv_store_q8;
 }
 
 #endif

@@ -174,19 +174,6 @@ static void store_block_q8(const float *x, block_q8 *out) {
     _mm256_storeu_si256((__m256i *)(void *)out->q, bytes);
 }
 
-static void kv_store_q8(const float *x, int32_t n, void *out) {
-    block_q8 *block = out;
-    int32_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        store_block_q8(x + i, block++);
-    }
-    if (i < n) {
-        float last[32] = {0};
-        memcpy(last, x + i, (size_t)(n - i) * sizeof *x);
-        store_block_q8(last, block);
-    }
-}
-
 /* ---- row operations */
 
 static void rms_norm(const float *x, const float *w, float eps, int32_t n, float *out) {
@@ -260,7 +247,6 @@ void kernels_fill_avx2(kernels *k) {
     k->name = "avx2";
     fill_x86_float_slots(k);
     fill_row_slots(k);
-    k->kv_store[KV_Q8] = kv_store_q8;
     kernels_fill_rows_avx2(k);
     kernels_fill_rows_k_avx2(k);
     k->dequant_row[DT_Q8] = dequant_q8;
