@@ -46,17 +46,18 @@ static bool touch(drawn_layer *l, int32_t expert) {
 
 static double draw_layer(drawn_layer *l) {
     double logit[DRAWN_MAX], bias[DRAWN_MAX];
-    uint64_t hits = 0, uses = 0, n = (uint64_t)l->n_expert;
-    for (uint64_t e = 0; e < n; e++) {
-        bias[e] = l->skew * synth_normal(l->key, e);
+    const int32_t n = l->n_expert;
+    uint64_t hits = 0, uses = 0, draw = 0;
+    for (int32_t e = 0; e < n; e++) {
+        bias[e] = l->skew * synth_normal(l->key, draw++);
     }
-    for (uint64_t t = 0; t < DRAWN_TOK; t++) {
-        for (uint64_t e = 0; e < n; e++) {
-            logit[e] = bias[e] + synth_normal(l->key, (t + 1) * n + e);
+    for (int32_t t = 0; t < DRAWN_TOK; t++) {
+        for (int32_t e = 0; e < n; e++) {
+            logit[e] = bias[e] + synth_normal(l->key, draw++);
         }
         for (int32_t k = 0; k < l->n_used; k++) {
             int32_t best = 0;
-            for (int32_t e = 1; e < l->n_expert; e++) {
+            for (int32_t e = 1; e < n; e++) {
                 best = logit[e] > logit[best] ? e : best;
             }
             logit[best] = -HUGE_VAL;

@@ -49,11 +49,13 @@ static inline void kernels_share_q8_0(kernels *k) {
     X(iq4_xs, DT_IQ4_XS, 256)                                                                      \
     X(mxfp4, DT_MXFP4, 32)
 #define GGML_OTHER_TYPES(X)                                                                        \
+    GGML_RARE_TYPES(X)                                                                             \
     X(q4_1, DT_Q4_1, 32)                                                                           \
     X(q5_0, DT_Q5_0, 32)                                                                           \
     X(q5_1, DT_Q5_1, 32)                                                                           \
     X(q2_k, DT_Q2_K, 256)                                                                          \
-    X(q3_k, DT_Q3_K, 256)                                                                          \
+    X(q3_k, DT_Q3_K, 256)
+#define GGML_RARE_TYPES(X)                                                                         \
     X(iq1_s, DT_IQ1_S, 256)                                                                        \
     X(iq1_m, DT_IQ1_M, 256)                                                                        \
     X(iq2_xxs, DT_IQ2_XXS, 256)                                                                    \

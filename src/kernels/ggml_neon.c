@@ -6,21 +6,6 @@
 #include "formats/ggml_blocks.h"
 #include "kernels/ggml_impl.h"
 
-/* X(type, slot, weights of a block) */
-#define FLOAT_TYPES(X)                                                                             \
-    X(iq1_s, DT_IQ1_S, 256)                                                                        \
-    X(iq1_m, DT_IQ1_M, 256)                                                                        \
-    X(iq2_xxs, DT_IQ2_XXS, 256)                                                                    \
-    X(iq2_xs, DT_IQ2_XS, 256)                                                                      \
-    X(iq2_s, DT_IQ2_S, 256)                                                                        \
-    X(iq3_xxs, DT_IQ3_XXS, 256)                                                                    \
-    X(iq3_s, DT_IQ3_S, 256)                                                                        \
-    X(tq1_0, DT_TQ1_0, 256)                                                                        \
-    X(tq2_0, DT_TQ2_0, 256)                                                                        \
-    X(nvfp4, DT_NVFP4, 64)                                                                         \
-    X(q1_0, DT_Q1_0, 128)                                                                          \
-    X(q2_0, DT_Q2_0, 64)
-
 #define FLOAT_KERNEL(name, multiply, type, slot, elems)                                            \
     static void name(float *y, size_t y_stride, const void *w, size_t w_row_bytes, int32_t n_row,  \
                      int32_t n_col, const void *x, size_t x_stride, int32_t n_tok) {               \
@@ -30,14 +15,14 @@
 #define FLOAT_KERNELS(type, slot, elems)                                                           \
     FLOAT_KERNEL(mm_f32_##type, mm_dequant_neon, type, slot, elems)                                \
     FLOAT_KERNEL(mm_q8_##type, mm_dequant_q8_neon, type, slot, elems)
-FLOAT_TYPES(FLOAT_KERNELS)
+GGML_RARE_TYPES(FLOAT_KERNELS)
 
 #define FLOAT_FILL(type, slot, elems)                                                              \
     k->mm_f32[slot] = mm_f32_##type;                                                               \
     k->mm_q8[slot] = mm_q8_##type;
 
 void kernels_fill_ggml_neon(kernels *k) {
-    FLOAT_TYPES(FLOAT_FILL)
+    GGML_RARE_TYPES(FLOAT_FILL)
     kernels_share_q8_0(k);
 }
 

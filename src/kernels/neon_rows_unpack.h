@@ -472,17 +472,18 @@ ALWAYS_INLINE void unpack_q6_k(const rows_at *at, rows_sink *to) {
  * Q3_K are q - 4 with the bit clear, else q. */
 ALWAYS_INLINE void quarter_codes(enum rows_kind kind, int h, int j, size_t half,
                                  const uint8x16_t q[4], const uint8x16_t top[4], rows_sink *to) {
+    const int unit = 4 * h + j;
     int8x16_t code[4];
     for (int k = 0; k < 4; k++) {
         uint8x16_t two = vandq_u8(shift_down_8(q[k], 2 * j), vdupq_n_u8(3));
         if (kind == ROWS_q3_k) {
-            uint8x16_t bit = vdupq_n_u8((uint8_t)(1 << (4 * h + j)));
+            uint8x16_t bit = vdupq_n_u8((uint8_t)(1 << unit));
             uint8x16_t minus = vbicq_u8(vdupq_n_u8(0xfc), vtstq_u8(top[k], bit));
             two = vorrq_u8(two, minus);
         }
         code[k] = vreinterpretq_s8_u8(two);
     }
-    put_codes(kind, to, (size_t)(4 * h + j), half, code);
+    put_codes(kind, to, (size_t)unit, half, code);
 }
 
 /* Half `half` of units 4 h .. 4 h + 3. */

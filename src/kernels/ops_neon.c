@@ -11,14 +11,26 @@
 
 /* ---- quantising activations */
 
-static void quantize_block(const float *x, act_q8 *out) {
-    float32x4_t v[8];
-    uint32x4_t max = vdupq_n_u32(0); /* compared as bits, so that NaN counts as largest */
+/* Returns the bits of the largest magnitude of 32 values; NaN counts as largest. */
+ALWAYS_INLINE uint32_t load_block(const float *x, float32x4_t v[8]) {
+    uint32x4_t max = vdupq_n_u32(0);
     for (int i = 0; i < 8; i++) {
         v[i] = vld1q_f32(x + 4 * i);
         max = vmaxq_u32(max, vreinterpretq_u32_f32(vabsq_f32(v[i])));
     }
-    uint32_t max_bits = vmaxvq_u32(max);
+    return vmaxvq_u32(max);
+}
+
+/* 16 values that fit eight bits. */
+static int8x16_t narrow_16(const int32x4_t q[4]) {
+    int16x8_t low = vcombine_s16(vmovn_s32(q[0]), vmovn_s32(q[1]));
+    int16x8_t high = vcombine_s16(vmovn_s32(q[2]), vmovn_s32(q[3]));
+    return vcombine_s8(vmovn_s16(low), vmovn_s16(high));
+}
+
+static void quantize_block(const float *x, act_q8 *out) {
+    float32x4_t v[8];
+    uint32_t max_bits = load_block(x, v);
     float largest = f32_from_bits(max_bits);
     if (max_bits >= 0x7f800000u || largest < ACT_TINY) {
         memset(out, 0, sizeof *out);
@@ -34,27 +46,31 @@ static void quantize_block(const float *x, act_q8 *out) {
             q[i] = vcvtnq_s32_f32(vmulq_n_f32(v[4 * half + i], inverse));
         }
         sum[half] = vaddvq_s32(vaddq_s32(vaddq_s32(q[0], q[1]), vaddq_s32(q[2], q[3])));
-        int16x8_t low = vcombine_s16(vmovn_s32(q[0]), vmovn_s32(q[1]));
-        int16x8_t high = vcombine_s16(vmovn_s32(q[2]), vmovn_s32(q[3]));
-        vst1q_s8(out->q + 16 * half, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+        vst1q_s8(out->q + 16 * half, narrow_16(q));
         out->fix[half] = -128 * sum[half];
     }
     out->d = largest / 127.0f;
     out->d_sum = out->d * (float)(sum[0] + sum[1]);
 }
 
-static void quantize_act(const float *x, int32_t n, act_q8 *out) {
-    int32_t n_block = (int32_t)act_row_blocks(n);
-    int32_t b = 0;
-    for (; 32 * b + 32 <= n; b++) {
-        quantize_block(x + 32 * (size_t)b, &out[b]);
+/* 32 values, as the portable version has them: the same operations, so the same bits. */
+static void store_block_q8(const float *x, block_q8 *out) {
+    float32x4_t v[8];
+    out->d = f32_to_f16(f32_from_bits(load_block(x, v)) / 127.0f);
+    if (out->d >= F16_INFINITY) {
+        memset(out, 0, sizeof *out);
+        out->d = F16_NAN;
+        return;
     }
-    for (; b < n_block; b++) {
-        float last[32] = {0};
-        if (32 * b < n) {
-            memcpy(last, x + 32 * (size_t)b, (size_t)(n - 32 * b) * sizeof *x);
+    const float inverse = out->d ? 1.0f / f16_to_f32(out->d) : 0.0f;
+    for (int half = 0; half < 2; half++) {
+        int32x4_t q[4];
+        for (int i = 0; i < 4; i++) {
+            float32x4_t code = vmulq_n_f32(v[4 * half + i], inverse);
+            code = vminq_f32(vmaxq_f32(code, vdupq_n_f32(-127)), vdupq_n_f32(127));
+            q[i] = vcvtnq_s32_f32(code);
         }
-        quantize_block(last, &out[b]);
+        vst1q_s8(out->q + 16 * half, narrow_16(q));
     }
 }
 
@@ -70,10 +86,10 @@ static void rms_norm(const float *x, const float *w, float eps, int32_t n, float
         }
     }
     for (; i < n; i += 4) {
-        float32x4_t v = i + 4 <= n ? vld1q_f32(x + i) : load_f32_part(x + i, n - i);
+        float32x4_t v = i + 4 <= n ? vld1q_f32(x + i) : vec_load_part(x + i, n - i);
         sum[0] = vfmaq_f32(sum[0], v, v);
     }
-    float square = sum_lanes(vaddq_f32(vaddq_f32(sum[0], sum[1]), vaddq_f32(sum[2], sum[3])));
+    float square = vec_sum(vaddq_f32(vaddq_f32(sum[0], sum[1]), vaddq_f32(sum[2], sum[3])));
     float scale = 1.0f / sqrtf(square / (float)n + eps);
     for (i = 0; i + 4 <= n; i += 4) {
         float32x4_t v = vmulq_n_f32(vld1q_f32(x + i), scale);
@@ -87,7 +103,7 @@ static void rms_norm(const float *x, const float *w, float eps, int32_t n, float
 /* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
  * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
  * subnormal. NaN stays NaN. */
-static float32x4_t exp_4(float32x4_t x) {
+static vecf vec_exp(vecf x) {
     x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-105.0f)), vdupq_n_f32(89.0f));
     int32x4_t k = vcvtnq_s32_f32(vmulq_n_f32(x, 1.44269504f));
     float32x4_t kf = vcvtq_f32_s32(k);
@@ -103,37 +119,6 @@ static float32x4_t exp_4(float32x4_t x) {
     float32x4_t a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
     float32x4_t b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
     return vmulq_f32(vmulq_f32(p, a), b);
-}
-
-static float32x4_t silu_4(float32x4_t gate, float32x4_t up) {
-    float32x4_t below = vaddq_f32(vdupq_n_f32(1.0f), exp_4(vnegq_f32(gate)));
-    return vmulq_f32(vdivq_f32(gate, below), up);
-}
-
-static void silu_mul(const float *gate, const float *up, int32_t n, float *out) {
-    int32_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        vst1q_f32(out + i, silu_4(vld1q_f32(gate + i), vld1q_f32(up + i)));
-    }
-    if (i < n) {
-        float32x4_t v = silu_4(load_f32_part(gate + i, n - i), load_f32_part(up + i, n - i));
-        store_f32_part(out + i, v, n - i);
-    }
-}
-
-static float exp_sum(float *x, float max, int32_t n) {
-    float32x4_t sum = vdupq_n_f32(0), top = vdupq_n_f32(max);
-    int32_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        float32x4_t e = exp_4(vsubq_f32(vld1q_f32(x + i), top));
-        vst1q_f32(x + i, e);
-        sum = vaddq_f32(sum, e);
-    }
-    if (i < n) {
-        store_f32_part(x + i, exp_4(vsubq_f32(load_f32_part(x + i, n - i), top)), n - i);
-        sum = vaddq_f32(sum, load_f32_part(x + i, n - i));
-    }
-    return sum_lanes(sum);
 }
 
 /* b where it is larger than a: not where it is NaN. */
@@ -155,24 +140,16 @@ static float max_of(const float *x, int32_t n) {
     return largest;
 }
 
-static void add_scaled(float *y, float a, const float *x, int32_t n) {
-    int32_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        vst1q_f32(y + i, vfmaq_n_f32(vld1q_f32(y + i), vld1q_f32(x + i), a));
-    }
-    if (i < n) {
-        float32x4_t v = load_f32_part(y + i, n - i);
-        store_f32_part(y + i, vfmaq_n_f32(v, load_f32_part(x + i, n - i), a), n - i);
-    }
+ALWAYS_INLINE void vec_store_f16(uint16_t *p, vecf v) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)));
 }
+
+#include "kernels/vec_ops.h"
 
 void kernels_fill_neon(kernels *k) {
     k->name = "neon";
-    k->quantize_act = quantize_act;
+    fill_row_slots(k);
     k->rms_norm = rms_norm;
-    k->silu_mul = silu_mul;
-    k->exp_sum = exp_sum;
-    k->add_scaled = add_scaled;
     k->max_of = max_of;
     kernels_fill_float_neon(k);
     kernels_fill_rows_neon(k);

@@ -313,7 +313,8 @@ static void kv_mix_f16(const float *p, size_t p_stride, int32_t n_q, const kv_ro
 
 /* Value c of a row. The product is exact: 11 bits times 7. */
 static float kv_q8_value(const block_q8 *row, int32_t c) {
-    return f16_to_f32(row[c / 32].d) * (float)row[c / 32].q[c % 32];
+    const block_q8 *b = &row[c / 32];
+    return f16_to_f32(b->d) * (float)b->q[c % 32];
 }
 
 static void kv_dot_q8(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,

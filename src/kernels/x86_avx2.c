@@ -10,7 +10,14 @@
 /* ---- float template: eight lanes */
 
 typedef __m256 vecf;
-enum { VEC_LANES = 8, FLOAT_TOKENS = 3, KV_QUERIES = 2, KV_MIX_VECS = 4, Q8_QUERIES = 2 };
+enum {
+    VEC_LANES = 8,
+    FLOAT_TOKENS = 3,
+    KV_QUERIES = 2,
+    KV_MIX_VECS = 4,
+    Q8_QUERIES = 2,
+    FLOAT_SINGLE_ROWS = 4
+};
 
 ALWAYS_INLINE __m256i part_mask(int32_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -52,6 +59,18 @@ ALWAYS_INLINE vecf vec_load_f16(const void *p) {
     return _mm256_cvtph_ps(load_128(p));
 }
 
+ALWAYS_INLINE vecf vec_add(vecf a, vecf b) {
+    return _mm256_add_ps(a, b);
+}
+
+ALWAYS_INLINE vecf vec_sub(vecf a, vecf b) {
+    return _mm256_sub_ps(a, b);
+}
+
+ALWAYS_INLINE vecf vec_div(vecf a, vecf b) {
+    return _mm256_div_ps(a, b);
+}
+
 ALWAYS_INLINE vecf vec_mul(vecf a, vecf b) {
     return _mm256_mul_ps(a, b);
 }
@@ -64,16 +83,21 @@ ALWAYS_INLINE vecf vec_set1_f16(const void *p) {
     return scale_f16(p);
 }
 
-ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
-    return sum_lanes_4(a, b, c, d);
+ALWAYS_INLINE float vec_sum(vecf v) {
+    return sum_lanes(v);
 }
 
-#include "kernels/x86_kv_q8.h"
+ALWAYS_INLINE void vec_put_sums(float *out, bool first, const vecf v[4]) {
+    __m128 sum = sum_lanes_4(v[0], v[1], v[2], v[3]);
+    _mm_storeu_ps(out, first ? sum : _mm_add_ps(_mm_loadu_ps(out), sum));
+}
+
+#include "kernels/x86_float.h"
 
 void mm_dequant_avx2(dequant_fn *dequant, size_t chunk_bytes, float *y, size_t y_stride,
                      const void *w, size_t w_row_bytes, int32_t n_row, int32_t n_col, const void *x,
                      size_t x_stride, int32_t n_tok) {
-    const float_reader reader = {dequant, chunk_bytes, chunk_rows_f32, chunk_row_f32};
+    const float_reader reader = {dequant, chunk_bytes, chunk_f32};
     mm_float(&reader, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n_tok);
 }
 
@@ -124,145 +148,6 @@ static void quantize_block(const float *x, act_q8 *out) {
     _mm256_storeu_si256((__m256i *)out->q, bytes);
 }
 
-static void quantize_act(const float *x, int32_t n, act_q8 *out) {
-    int32_t n_block = (int32_t)act_row_blocks(n);
-    int32_t b = 0;
-    for (; 32 * b + 32 <= n; b++) {
-        quantize_block(x + 32 * (size_t)b, &out[b]);
-    }
-    for (; b < n_block; b++) {
-        float last[32] = {0};
-        if (32 * b < n) {
-            memcpy(last, x + 32 * (size_t)b, (size_t)(n - 32 * b) * sizeof *x);
-        }
-        quantize_block(last, &out[b]);
-    }
-}
-
-/* ---- elementwise and row operations */
-
-static void rms_norm(const float *x, const float *w, float eps, int32_t n, float *out) {
-    __m256 sum = _mm256_setzero_ps();
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_loadu_ps(x + i);
-        sum = _mm256_fmadd_ps(v, v, sum);
-    }
-    if (i < n) {
-        __m256 v = vec_load_part(x + i, n - i);
-        sum = _mm256_fmadd_ps(v, v, sum);
-    }
-    float scale = 1.0f / sqrtf(sum_lanes(sum) / (float)n + eps);
-    for (i = 0; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(scale));
-        _mm256_storeu_ps(out + i, _mm256_mul_ps(v, _mm256_loadu_ps(w + i)));
-    }
-    for (; i < n; i++) {
-        out[i] = x[i] * scale * w[i];
-    }
-}
-
-/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
- * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
- * subnormal. NaN stays NaN. */
-static __m256 exp_8(__m256 x) {
-    x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
-    x = _mm256_min_ps(_mm256_set1_ps(89.0f), x);
-    __m256i k = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)));
-    __m256 kf = _mm256_cvtepi32_ps(k);
-    __m256 r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.62e4p-1f), x);
-    r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
-    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
-    __m256 p = _mm256_set1_ps(1.0f / 5040);
-    for (int i = 0; i < 7; i++) {
-        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(factor[i]));
-    }
-    __m256i half = _mm256_srai_epi32(k, 1);
-    __m256i rest = _mm256_sub_epi32(k, half);
-    const __m256i bias = _mm256_set1_epi32(127);
-    __m256 a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
-    __m256 b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
-    return _mm256_mul_ps(_mm256_mul_ps(p, a), b);
-}
-
-static __m256 silu_8(__m256 gate, __m256 up) {
-    __m256 one = _mm256_set1_ps(1.0f);
-    __m256 e = exp_8(_mm256_sub_ps(_mm256_setzero_ps(), gate));
-    return _mm256_mul_ps(_mm256_div_ps(gate, _mm256_add_ps(one, e)), up);
-}
-
-static void silu_mul(const float *gate, const float *up, int32_t n, float *out) {
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        _mm256_storeu_ps(out + i, silu_8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
-    }
-    if (i < n) {
-        vec_store_part(out + i,
-                       silu_8(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)), n - i);
-    }
-}
-
-static float exp_sum(float *x, float max, int32_t n) {
-    __m256 sum = _mm256_setzero_ps();
-    __m256 top = _mm256_set1_ps(max);
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 e = exp_8(_mm256_sub_ps(_mm256_loadu_ps(x + i), top));
-        _mm256_storeu_ps(x + i, e);
-        sum = _mm256_add_ps(sum, e);
-    }
-    if (i < n) {
-        __m256 e = exp_8(_mm256_sub_ps(vec_load_part(x + i, n - i), top));
-        e = _mm256_and_ps(e, _mm256_castsi256_ps(part_mask(n - i)));
-        vec_store_part(x + i, e, n - i);
-        sum = _mm256_add_ps(sum, e);
-    }
-    return sum_lanes(sum);
-}
-
-static float max_of(const float *x, int32_t n) {
-    __m256 max = _mm256_set1_ps(-HUGE_VALF);
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        max = _mm256_max_ps(_mm256_loadu_ps(x + i), max); /* the second where one is NaN */
-    }
-    float lane[8], largest = -HUGE_VALF;
-    _mm256_storeu_ps(lane, max);
-    for (int k = 0; k < 8; k++) {
-        largest = lane[k] > largest ? lane[k] : largest;
-    }
-    for (; i < n; i++) {
-        largest = x[i] > largest ? x[i] : largest;
-    }
-    return largest;
-}
-
-static void add_scaled(float *y, float a, const float *x, int32_t n) {
-    __m256 factor = _mm256_set1_ps(a);
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_fmadd_ps(factor, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i));
-        _mm256_storeu_ps(y + i, v);
-    }
-    if (i < n) {
-        __m256 v =
-            _mm256_fmadd_ps(factor, vec_load_part(x + i, n - i), vec_load_part(y + i, n - i));
-        vec_store_part(y + i, v, n - i);
-    }
-}
-
-static void kv_store_f16(const float *x, int32_t n, void *out) {
-    uint16_t *half = out;
-    int32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(half + i), h);
-    }
-    for (; i < n; i++) {
-        half[i] = f32_to_f16(x[i]);
-    }
-}
-
 /* 32 values, as the portable version has them: the same operations, so the same bits. */
 static void store_block_q8(const float *x, block_q8 *out) {
     __m256 v[4];
@@ -289,38 +174,86 @@ static void store_block_q8(const float *x, block_q8 *out) {
     _mm256_storeu_si256((__m256i *)(void *)out->q, bytes);
 }
 
-static void kv_store_q8(const float *x, int32_t n, void *out) {
-    block_q8 *block = out;
+/* ---- row operations */
+
+static void rms_norm(const float *x, const float *w, float eps, int32_t n, float *out) {
+    __m256 sum = _mm256_setzero_ps();
     int32_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        store_block_q8(x + i, block++);
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_loadu_ps(x + i);
+        sum = _mm256_fmadd_ps(v, v, sum);
     }
     if (i < n) {
-        float last[32] = {0};
-        memcpy(last, x + i, (size_t)(n - i) * sizeof *x);
-        store_block_q8(last, block);
+        __m256 v = vec_load_part(x + i, n - i);
+        sum = _mm256_fmadd_ps(v, v, sum);
+    }
+    float scale = 1.0f / sqrtf(sum_lanes(sum) / (float)n + eps);
+    for (i = 0; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(scale));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(v, _mm256_loadu_ps(w + i)));
+    }
+    for (; i < n; i++) {
+        out[i] = x[i] * scale * w[i];
     }
 }
 
+/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
+ * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
+ * subnormal. NaN stays NaN. */
+static vecf vec_exp(vecf x) {
+    x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
+    x = _mm256_min_ps(_mm256_set1_ps(89.0f), x);
+    __m256i k = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)));
+    __m256 kf = _mm256_cvtepi32_ps(k);
+    __m256 r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.62e4p-1f), x);
+    r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
+    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    __m256 p = _mm256_set1_ps(1.0f / 5040);
+    for (int i = 0; i < 7; i++) {
+        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(factor[i]));
+    }
+    __m256i half = _mm256_srai_epi32(k, 1);
+    __m256i rest = _mm256_sub_epi32(k, half);
+    const __m256i bias = _mm256_set1_epi32(127);
+    __m256 a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    __m256 b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+    return _mm256_mul_ps(_mm256_mul_ps(p, a), b);
+}
+
+static float max_of(const float *x, int32_t n) {
+    __m256 max = _mm256_set1_ps(-HUGE_VALF);
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        max = _mm256_max_ps(_mm256_loadu_ps(x + i), max); /* the second where one is NaN */
+    }
+    float lane[8], largest = -HUGE_VALF;
+    _mm256_storeu_ps(lane, max);
+    for (int k = 0; k < 8; k++) {
+        largest = lane[k] > largest ? lane[k] : largest;
+    }
+    for (; i < n; i++) {
+        largest = x[i] > largest ? x[i] : largest;
+    }
+    return largest;
+}
+
+ALWAYS_INLINE void vec_store_f16(uint16_t *p, vecf v) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#include "kernels/vec_ops.h"
+
 void kernels_fill_avx2(kernels *k) {
     k->name = "avx2";
-    fill_float_slots(k);
-    fill_q8_slots(k);
+    fill_x86_float_slots(k);
+    fill_row_slots(k);
     kernels_fill_rows_avx2(k);
     kernels_fill_rows_k_avx2(k);
-    k->quantize_act = quantize_act;
-    k->dequant_row[DT_F16] = dequant_f16;
-    k->dequant_row[DT_BF16] = dequant_bf16;
     k->dequant_row[DT_Q8] = dequant_q8;
     k->dequant_row[DT_Q4] = dequant_q4;
     k->dequant_row[DT_Q2] = dequant_q2;
     k->rms_norm = rms_norm;
-    k->silu_mul = silu_mul;
-    k->exp_sum = exp_sum;
-    k->add_scaled = add_scaled;
     k->max_of = max_of;
-    k->kv_store[KV_F16] = kv_store_f16;
-    k->kv_store[KV_Q8] = kv_store_q8;
 }
 
 #endif

@@ -8,7 +8,14 @@
 /* ---- float template: sixteen lanes */
 
 typedef __m512 vecf;
-enum { VEC_LANES = 16, FLOAT_TOKENS = 6, KV_QUERIES = 4, KV_MIX_VECS = 4, Q8_QUERIES = 8 };
+enum {
+    VEC_LANES = 16,
+    FLOAT_TOKENS = 6,
+    KV_QUERIES = 4,
+    KV_MIX_VECS = 4,
+    Q8_QUERIES = 8,
+    FLOAT_SINGLE_ROWS = 4
+};
 
 ALWAYS_INLINE __mmask16 part_mask(int32_t n) {
     return (__mmask16)((1u << n) - 1);
@@ -68,16 +75,20 @@ ALWAYS_INLINE __m256 fold_512(vecf v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
-ALWAYS_INLINE __m128 vec_sum_4(vecf a, vecf b, vecf c, vecf d) {
-    return sum_lanes_4(fold_512(a), fold_512(b), fold_512(c), fold_512(d));
+ALWAYS_INLINE float vec_sum(vecf v) {
+    return sum_lanes(fold_512(v));
 }
 
-#include "kernels/x86_kv_q8.h"
+ALWAYS_INLINE void vec_put_sums(float *out, bool first, const vecf v[4]) {
+    __m128 sum = sum_lanes_4(fold_512(v[0]), fold_512(v[1]), fold_512(v[2]), fold_512(v[3]));
+    _mm_storeu_ps(out, first ? sum : _mm_add_ps(_mm_loadu_ps(out), sum));
+}
+
+#include "kernels/x86_float.h"
 
 void kernels_fill_avx512(kernels *k) {
     k->name = "avx512";
-    fill_float_slots(k);
-    fill_q8_slots(k);
+    fill_x86_float_slots(k);
     kernels_fill_rows_avx512(k);
     kernels_fill_rows_k_avx512(k);
 }

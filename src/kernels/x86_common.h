@@ -133,31 +133,4 @@ static void dequant_q2(const void *w, int32_t n_col, float *out) {
     dequant_blocks(dequant_block_q2, 64, sizeof(block_q2), w, n_col, out);
 }
 
-static void dequant_f16(const void *w, int32_t n_col, float *out) {
-    const uint8_t *p = w;
-    int32_t c = 0;
-    for (; c + 8 <= n_col; c += 8) {
-        _mm256_storeu_ps(out + c, _mm256_cvtph_ps(load_128(p + 2 * (size_t)c)));
-    }
-    for (; c < n_col; c++) {
-        uint16_t h;
-        memcpy(&h, p + 2 * (size_t)c, sizeof h);
-        out[c] = f16_to_f32(h);
-    }
-}
-
-static void dequant_bf16(const void *w, int32_t n_col, float *out) {
-    const uint8_t *p = w;
-    int32_t c = 0;
-    for (; c + 8 <= n_col; c += 8) {
-        __m256i bits = _mm256_cvtepu16_epi32(load_128(p + 2 * (size_t)c));
-        _mm256_storeu_ps(out + c, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)));
-    }
-    for (; c < n_col; c++) {
-        uint16_t h;
-        memcpy(&h, p + 2 * (size_t)c, sizeof h);
-        out[c] = bf16_to_f32(h);
-    }
-}
-
 #endif

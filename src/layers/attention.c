@@ -180,19 +180,23 @@ static void attend_task(void *job, int32_t task, int32_t thread) {
     }
 }
 
+/* Query heads of a task: as many of those that share a head of the cache as leave enough tasks. */
+static int32_t heads_per_task(const attn_state *a, int64_t enough) {
+    int32_t n_head = a->spec->n_head, shared = n_head / a->spec->n_kv_head;
+    for (int32_t n = shared < ATTN_QUERIES ? shared : ATTN_QUERIES; n > 1; n--) {
+        if (shared % n == 0 && (int64_t)a->batch->n_tok * n_head / n >= enough) {
+            return n;
+        }
+    }
+    return 1;
+}
+
 /* Cuts the work so that every thread has some: how many tokens and query heads make a task. */
 static void attend(attn_state *a, const exec *e) {
-    int32_t shared = a->spec->n_head / a->spec->n_kv_head, n_tok = a->batch->n_tok;
+    int32_t n_tok = a->batch->n_tok;
     int64_t enough = 2 * (int64_t)pool_threads(e->pool);
     a->tok_per_task = n_tok / ATTN_TOKENS * a->spec->n_kv_head >= enough ? ATTN_TOKENS : 1;
-    a->n_q = shared;
-    for (int32_t n = shared; n > 1; n--) {
-        int64_t tasks = (int64_t)n_tok * a->spec->n_head / a->n_q;
-        if (a->n_q <= ATTN_QUERIES && tasks >= enough) {
-            break;
-        }
-        a->n_q = shared % (n - 1) == 0 ? n - 1 : a->n_q;
-    }
+    a->n_q = heads_per_task(a, enough);
     int32_t n_block = (n_tok + a->tok_per_task - 1) / a->tok_per_task;
     pool_run(e->pool, attend_task, a, n_block * (a->spec->n_head / a->n_q));
 }

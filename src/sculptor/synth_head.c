@@ -215,11 +215,14 @@ static void put_tokenizer(writer *w) {
 static void put_directory(writer *w) {
     for (int32_t i = 0; i < w->p->n_tensor; i++) {
         const synth_tensor *t = &w->p->tensor[i];
-        int64_t dims[3] = {t->n_col, t->n_row, t->n_slice};
         put_text(w, t->name);
         put_number(w, (uint64_t)t->rank, 4);
-        for (int32_t k = 0; k < t->rank; k++) {
-            put_number(w, (uint64_t)dims[k], 8);
+        put_number(w, (uint64_t)t->n_col, 8);
+        if (t->rank > 1) {
+            put_number(w, (uint64_t)t->n_row, 8);
+        }
+        if (t->rank > 2) {
+            put_number(w, (uint64_t)t->n_slice, 8);
         }
         put_number(w, (uint64_t)dtype_to_ggml(t->fill.type), 4);
         put_number(w, t->offset, 8);

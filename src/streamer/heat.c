@@ -92,7 +92,8 @@ int heat_write(const policy *p, uint64_t model_id, char **text, size_t *bytes, s
     f.n_tok = f.n_tok < PAST_MAX_TOK ? f.n_tok : PAST_MAX_TOK;
     memcpy(out, &f, sizeof f);
     for (size_t i = 0; i < n_record(p); i++) {
-        double n_tok = (double)p->n_tok[i / (size_t)p->n_row];
+        size_t layer = i / (size_t)p->n_row;
+        double n_tok = (double)p->n_tok[layer];
         double uses = (double)p->record[i].past * p->past_tok + (double)p->record[i].n_use;
         double share = n_tok + p->past_tok > 0 ? uses / (n_tok + p->past_tok) : 0;
         uint16_t stored = (uint16_t)lrint((share < 1 ? share : 1) * UINT16_MAX);

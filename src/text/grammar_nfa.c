@@ -230,12 +230,15 @@ static int emit_list(nfa *m, const grammar_node *node, uint32_t next, uint32_t *
         uint32_t item;
         rc = emit(m, node->child[i], due, &item);
         rc = rc ? rc : emit(m, separator, item, &one);
+        if (rc != SMOE_OK) {
+            return rc;
+        }
         if (node->is_required[i]) {
             due = one;
             fresh = item;
             continue;
         }
-        rc = rc ? rc : find_split(m, one, due, &due);
+        rc = find_split(m, one, due, &due);
         rc = rc ? rc : find_split(m, item, fresh, &fresh);
     }
     *start = fresh;

@@ -283,6 +283,38 @@ bool jundefined(jrun *r, jval owner, jval name, jval *out) {
 
 /* ---- attributes */
 
+static bool macro_attr(jrun *r, const jnode *n, const jstr *name, jval *out, bool *found) {
+    const jextras *e = &n->extras;
+    const struct {
+        const char *name;
+        bool value;
+    } flag[] = {{"catch_kwargs", e->has_kwargs},
+                {"catch_varargs", e->has_varargs},
+                {"caller", e->has_caller},
+                {"explicit_caller", e->explicit_caller}};
+    *found = true;
+    if (jstr_is(name, "name")) {
+        *out = n->name ? jtext(n->name) : jnone();
+        return true;
+    }
+    if (jstr_is(name, "arguments")) {
+        jlist *list = jlist_new(r, n->items.n);
+        for (uint32_t i = 0; list && i < n->items.n; i++) {
+            list->items[list->n++] = jtext(n->items.items[i]->name);
+        }
+        *out = (jval){.kind = J_TUPLE, .list = list};
+        return list != NULL;
+    }
+    for (size_t i = 0; i < sizeof flag / sizeof *flag; i++) {
+        if (jstr_is(name, flag[i].name)) {
+            *out = jbool(flag[i].value);
+            return true;
+        }
+    }
+    *found = false;
+    return true;
+}
+
 /* Attributes of the engine's own objects. */
 static bool object_attr(jrun *r, jval v, const jstr *name, jval *out, bool *found) {
     jval *value = NULL;
@@ -304,11 +336,7 @@ static bool object_attr(jrun *r, jval v, const jstr *name, jval *out, bool *foun
         }
         break;
     case J_MACRO:
-        if (jstr_is(name, "name")) {
-            *out = v.macro->node->name ? jtext(v.macro->node->name) : jnone();
-            return true;
-        }
-        break;
+        return macro_attr(r, v.macro->node, name, out, found);
     case J_TUPLE:
         if (v.list->is_group && (jstr_is(name, "grouper") || jstr_is(name, "list"))) {
             *out = v.list->items[jstr_is(name, "list")];

@@ -201,7 +201,7 @@ static int write_all(const prepared *p, const smoe_tokenizer *t, const char *set
     memcpy(data + (at.settings - data), settings, p->settings_bytes);
     write_tokens(&t->vocab, data + (at.lengths - data), data + (at.kinds - data),
                  data + (at.text - data));
-    for (uint32_t id = 0; (p->flags & FLAG_SCORES) && id < p->n_id; id++) {
+    for (uint32_t id = 0; score && id < p->n_id; id++) {
         uint64_t bits;
         uint8_t *to = data + (at.scores - data) + SCORE_BYTES * (size_t)id;
         memcpy(&bits, &score[id], sizeof bits);

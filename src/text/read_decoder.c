@@ -80,24 +80,28 @@ int read_post_processor(reader *r, const json_at *at) {
 
 /* ---- decoder */
 
-static int new_step(reader *r, enum decode_kind kind, decode_step **step) {
+/* NULL: SMOE_ERR_UNSUPPORTED, there are too many. */
+static decode_step *new_step(reader *r, enum decode_kind kind) {
     decoder *d = &r->t->decoder;
     if (d->n_step == DECODER_STEPS) {
-        return read_unsupported(r, "a decoder of more steps than", "8");
+        read_unsupported(r, "a decoder of more steps than", "8");
+        return NULL;
     }
-    *step = &d->steps[d->n_step++];
-    (*step)->kind = kind;
-    return SMOE_OK;
+    decode_step *step = &d->steps[d->n_step++];
+    step->kind = kind;
+    return step;
 }
 
 static int read_replace(reader *r, const json_at *at) {
-    decode_step *step = NULL;
+    decode_step *step = new_step(r, DECODE_REPLACE);
     const char *from = NULL;
     const char *to = NULL;
     bool is_regex = false;
-    int rc = new_step(r, DECODE_REPLACE, &step);
     size_t from_bytes = 0;
-    rc = rc ? rc : read_pattern(r, at, &from, &from_bytes, &is_regex);
+    if (!step) {
+        return SMOE_ERR_UNSUPPORTED;
+    }
+    int rc = read_pattern(r, at, &from, &from_bytes, &is_regex);
     rc = rc ? rc : json_need_text(at, "content", &to, &step->to_bytes, r->err);
     if (rc != SMOE_OK) {
         return rc;
@@ -113,7 +117,6 @@ static int read_replace(reader *r, const json_at *at) {
 
 static int read_strip(reader *r, const json_at *at) {
     decoder *d = &r->t->decoder;
-    decode_step *step = NULL;
     const char *content = NULL;
     size_t bytes = 0;
     int64_t start = 0;
@@ -125,14 +128,15 @@ static int read_strip(reader *r, const json_at *at) {
         return rc;
     }
     if (!d->is_fused) {
-        rc = new_step(r, DECODE_STRIP, &step);
-        if (rc == SMOE_OK) {
-            step->from = content;
-            step->from_bytes = bytes;
-            step->n_start = (uint32_t)start;
-            step->n_stop = (uint32_t)stop;
+        decode_step *step = new_step(r, DECODE_STRIP);
+        if (!step) {
+            return SMOE_ERR_UNSUPPORTED;
         }
-        return rc;
+        step->from = content;
+        step->from_bytes = bytes;
+        step->n_start = (uint32_t)start;
+        step->n_stop = (uint32_t)stop;
+        return SMOE_OK;
     }
     if (stop > 0 || d->strip) {
         return read_unsupported(r, "decoder",
@@ -145,10 +149,12 @@ static int read_strip(reader *r, const json_at *at) {
 }
 
 static int read_metaspace_decoder(reader *r, const json_at *at) {
-    decode_step *step = NULL;
+    decode_step *step = new_step(r, DECODE_METASPACE);
     pretok_step options = {0};
-    int rc = new_step(r, DECODE_METASPACE, &step);
-    rc = rc ? rc : read_metaspace(r, at, &options);
+    if (!step) {
+        return SMOE_ERR_UNSUPPORTED;
+    }
+    int rc = read_metaspace(r, at, &options);
     if (rc == SMOE_OK) {
         step->from = options.literal;
         step->from_bytes = options.literal_bytes;
@@ -160,9 +166,11 @@ static int read_metaspace_decoder(reader *r, const json_at *at) {
 /* A type of our own: what SentencePiece does to pieces. */
 static int read_sentencepiece_decoder(reader *r, const json_at *at) {
     decoder *d = &r->t->decoder;
-    decode_step *step = NULL;
-    int rc = new_step(r, DECODE_METASPACE, &step);
-    rc = rc ? rc : read_need_bool(at, "drops_at_start", &step->drops_at_start, r->err);
+    decode_step *step = new_step(r, DECODE_METASPACE);
+    if (!step) {
+        return SMOE_ERR_UNSUPPORTED;
+    }
+    int rc = read_need_bool(at, "drops_at_start", &step->drops_at_start, r->err);
     rc = rc ? rc : read_need_bool(at, "drops_each", &d->drops_each, r->err);
     if (rc == SMOE_OK) {
         step->from = "\xe2\x96\x81";

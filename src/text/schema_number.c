@@ -471,9 +471,10 @@ static const grammar_node *by_remainder(schema_reader *r, uint32_t step, bool ha
     }
     const grammar_node *lead[10];
     lead[0] = grammar_text(g, "0");
-    for (uint32_t d = 1; d < 10; d++) {
-        const grammar_node *rest = GRAMMAR_SEQ_OF(g, grammar_range(g, '0' + d, '0' + d),
-                                                  grammar_call(g, first + d % step));
+    for (uint32_t d = 1, left = 0; d < 10; d++) {
+        left = left + 1 < step ? left + 1 : 0; /* d modulo step */
+        const grammar_node *rest =
+            GRAMMAR_SEQ_OF(g, grammar_range(g, '0' + d, '0' + d), grammar_call(g, first + left));
         lead[d] =
             has_sign ? GRAMMAR_SEQ_OF(g, grammar_optional(g, grammar_text(g, "-")), rest) : rest;
     }

@@ -42,7 +42,7 @@ static int new_node(trie_builder *b, uint8_t label, uint32_t low, uint32_t high)
         return err_set(b->err, SMOE_ERR_UNSUPPORTED, "a vocabulary of more than %d trie nodes",
                        MAX_NODES);
     }
-    if (t->n_node == b->cap) {
+    if (t->n_node >= b->cap) {
         size_t cap = b->cap ? b->cap * 2 : 1024;
         trie_node *nodes = realloc(t->nodes, cap * sizeof *nodes);
         if (!nodes) {

@@ -90,6 +90,7 @@ old_processor() {
 
 check "the tests of the kernels" tests_pass kernels_ quants_
 check "logits of a checkpoint, streamed and resident" streams_alike models/tales-8m 2M --isa neon
+check "the same with a cache of int8 blocks" streams_alike models/tales-8m 2M --isa neon --kv q8
 rm -f "$out"/check/q4.*
 check "sculpt" "$qemu" "$out/smoe" sculpt models/tales-8m -q -o "$out/check/q4.smoe" --quant q4
 check "logits of a vault, streamed and resident" streams_alike "$out/check/q4.smoe" 1M --isa neon

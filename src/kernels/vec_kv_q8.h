@@ -1,16 +1,17 @@
-/* Private to kernels/: attention over cached rows of int8 blocks (KV_Q8), a template for the AVX2
- * and AVX-512 files. Needs what x86_float.h needs, and that file before it, and
+/* Private to kernels/: attention over cached rows of int8 blocks (KV_Q8), a template that knows no
+ * instruction set. Needs what vec_float.h needs, and
+ *   vec_mul(a, b)
  *   vec_load_int8(p)  VEC_LANES int8 as floats
  *   vec_set1_f16(p)   the f16 at p in all lanes
  *   Q8_QUERIES        queries of a register tile of kv_mix, a block of columns wide
  *
- * A code times its scale is exact in a float, and sums run in the order of x86_float.h's: the
+ * A code times its scale is exact in a float, and sums run in the order of vec_float.h's: the
  * results have the bits of KV_F32 on the dequantised rows.
  */
-#ifndef SMOE_KERNELS_X86_KV_Q8_H
-#define SMOE_KERNELS_X86_KV_Q8_H
+#ifndef SMOE_KERNELS_VEC_KV_Q8_H
+#define SMOE_KERNELS_VEC_KV_Q8_H
 
-#include "kernels/x86_float.h"
+#include "kernels/vec_float.h"
 
 enum { Q8_VALUES = 32, Q8_VECS = Q8_VALUES / VEC_LANES };
 
@@ -37,8 +38,8 @@ ALWAYS_INLINE void q8_dot_tile(int n_row, int n_q, const float *q, const block_q
                                size_t row_stride, int32_t dim, float *out, size_t out_stride) {
     vecf acc[KV_QUERIES][FLOAT_ROWS], scale[FLOAT_ROWS], act[KV_QUERIES];
     const block_q8 *row[FLOAT_ROWS];
-    for (int r = 0; r < FLOAT_ROWS; r++) {
-        row[r] = at + row_stride * (size_t)(r < n_row ? r : 0);
+    for (int r = 0; r < n_row; r++) {
+        row[r] = at + row_stride * (size_t)r;
         for (int t = 0; t < n_q; t++) {
             acc[t][r] = vec_zero();
         }
@@ -67,11 +68,10 @@ ALWAYS_INLINE void q8_dot_tile(int n_row, int n_q, const float *q, const block_q
         }
     }
     for (int t = 0; t < n_q; t++) {
-        __m128 sum = vec_sum_4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]);
         if (n_row == FLOAT_ROWS) {
-            _mm_storeu_ps(out + out_stride * (size_t)t, sum);
+            vec_put_sums(out + out_stride * (size_t)t, true, acc[t]);
         } else {
-            _mm_store_ss(out + out_stride * (size_t)t, sum);
+            out[out_stride * (size_t)t] = vec_sum(acc[t][0]);
         }
     }
 }
