@@ -182,6 +182,9 @@ TEST(cli_logits_writes_safetensors) {
     for (size_t i = 0; i < n_got; i++) {
         CHECK_NEAR(got[i], want[i], 1e-3);
     }
+    int32_t *kept = truth_int32(out, "ids", &n_got);
+    CHECK_INT(n_got, n_id);
+    CHECK(memcmp(kept, ids, n_id * sizeof *ids) == 0);
     bad(test_smoe("logits", "tests/data/fixtures/qwen3_moe", "-q", "--ids", test_path("ids"),
                   "--out", "/nonexistent/x", NULL),
         "/nonexistent/x");

@@ -1,0 +1,34 @@
+/* Files of logits: safetensors with `logits` float32 and `ids` int32, one row of logits for each
+ * id. Their shapes are [tokens, vocabulary] and [tokens], or [windows, tokens, vocabulary] and
+ * [windows, tokens]; each window started afresh. */
+#ifndef SMOE_CLI_LOGITS_FILE_H
+#define SMOE_CLI_LOGITS_FILE_H
+
+#include "base/error.h"
+#include "base/file.h"
+
+/* What the file holds the logits of. */
+typedef struct logits_shape {
+    size_t n_window; /* 0: one sequence, and shapes without that dimension */
+    size_t n_tok;    /* of a window */
+    int32_t vocab;
+} logits_shape;
+
+typedef struct logits_writer {
+    int fd;
+    char path[FILE_PATH_BYTES];   /* what is written */
+    char target[FILE_PATH_BYTES]; /* what it becomes */
+    bool is_file;
+    size_t row_bytes;
+} logits_writer;
+
+/* A file is written under a name of its own and renamed when it is whole, so that the name asked
+ * for never stands for a part; a device or pipe is written as it is. ids: of all windows. */
+int logits_create(logits_writer *w, const char *out, const logits_shape *shape, const int32_t *ids,
+                  smoe_error *err);
+int logits_write_row(logits_writer *w, const float *row, smoe_error *err);
+/* Closes what logits_create made. With rc SMOE_OK all rows are written and the file gets its name,
+ * otherwise it goes. Returns rc, or what went wrong in closing. */
+int logits_close(logits_writer *w, int rc, smoe_error *err);
+
+#endif
