@@ -1,4 +1,4 @@
-/* Writing files of logits; see logits_file.h. */
+/* Writing and reading files of logits; see logits_file.h. */
 #include "cli/logits_file.h"
 
 #include <errno.h>
@@ -9,6 +9,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/json.h"
+#include "base/limits.h"
+
+/* ---- writing */
 
 static int write_all(const logits_writer *w, const void *data, size_t bytes, smoe_error *err) {
     size_t done = 0;
@@ -99,4 +104,179 @@ int logits_close(logits_writer *w, int rc, smoe_error *err) {
         unlink(w->path);
     }
     return rc;
+}
+
+/* ---- reading */
+
+/* One tensor of the header. */
+typedef struct stored {
+    int64_t shape[3];
+    size_t rank;
+    uint64_t offset; /* from the start of the file */
+} stored;
+
+/* The numbers of an array, at most 3; *n receives how many. */
+static int read_numbers(const json_at *at, const char *key, int64_t *out, size_t *n,
+                        smoe_error *err) {
+    struct json_object *list = NULL;
+    int rc = json_opt_array(at, key, &list, err);
+    *n = list ? json_object_array_length(list) : 0;
+    if (rc == SMOE_OK && (*n < 1 || *n > 3)) {
+        rc = err_set(err, SMOE_ERR_FORMAT, "%s: %s.%s is no list of 1 to 3 numbers", at->label,
+                     at->parent, key);
+    }
+    for (size_t i = 0; rc == SMOE_OK && i < *n; i++) {
+        rc = json_value_int(json_object_array_get_idx(list, i), at->label, key, 0, INT64_MAX,
+                            &out[i], err);
+    }
+    return rc;
+}
+
+/* Data begins at data_at, data_bytes of it. */
+static int read_tensor(const json_at *top, const char *name, const char *dtype, uint64_t data_at,
+                       uint64_t data_bytes, stored *out, smoe_error *err) {
+    json_at at = {NULL, top->label, name};
+    const char *type = NULL;
+    int64_t range[3];
+    size_t n_range = 0;
+    int rc = json_need_object(top, name, &at.object, err);
+    rc = rc ? rc : json_need_text(&at, "dtype", &type, NULL, err);
+    rc = rc ? rc : read_numbers(&at, "shape", out->shape, &out->rank, err);
+    rc = rc ? rc : read_numbers(&at, "data_offsets", range, &n_range, err);
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    if (strcmp(type, dtype) != 0) {
+        return err_set(err, SMOE_ERR_FORMAT, "%s: %s is %s, not %s", top->label, name, type, dtype);
+    }
+    uint64_t bytes = 4;
+    for (size_t i = 0; i < out->rank; i++) {
+        if (__builtin_mul_overflow(bytes, (uint64_t)out->shape[i], &bytes)) {
+            bytes = 0;
+        }
+    }
+    if (bytes == 0 || n_range != 2 || range[1] < range[0] || (uint64_t)range[1] > data_bytes ||
+        (uint64_t)(range[1] - range[0]) != bytes) {
+        return err_set(err, SMOE_ERR_FORMAT, "%s: the shape of %s does not fit its data",
+                       top->label, name);
+    }
+    out->offset = data_at + (uint64_t)range[0];
+    return SMOE_OK;
+}
+
+static int take_shapes(logits_reader *r, const json_at *top, uint64_t data_at, uint64_t data_bytes,
+                       smoe_error *err) {
+    stored logits;
+    stored ids;
+    r->has_ids = json_find(top->object, "ids") != NULL;
+    int rc = read_tensor(top, "logits", "F32", data_at, data_bytes, &logits, err);
+    if (rc == SMOE_OK && r->has_ids) {
+        rc = read_tensor(top, "ids", "I32", data_at, data_bytes, &ids, err);
+    }
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    size_t rank = logits.rank;
+    if (rank < 2 || logits.shape[rank - 1] > LIMIT_VOCAB) {
+        return err_set(err, SMOE_ERR_FORMAT,
+                       "%s: logits must be [windows, tokens, vocabulary] or [tokens, vocabulary]",
+                       r->path);
+    }
+    if (r->has_ids && (ids.rank + 1 != rank ||
+                       memcmp(ids.shape, logits.shape, ids.rank * sizeof *ids.shape) != 0)) {
+        return err_set(err, SMOE_ERR_FORMAT, "%s: ids and logits differ in shape", r->path);
+    }
+    r->shape = (logits_shape){.n_window = rank == 3 ? (size_t)logits.shape[0] : 1,
+                              .n_tok = (size_t)logits.shape[rank - 2],
+                              .vocab = (int32_t)logits.shape[rank - 1]};
+    r->logits_at = logits.offset;
+    r->ids_at = r->has_ids ? ids.offset : 0;
+    return SMOE_OK;
+}
+
+/* *header is the caller's (free). */
+static int read_header(const logits_reader *r, uint64_t file_bytes, char **header,
+                       size_t *header_bytes, smoe_error *err) {
+    uint8_t raw[8];
+    uint64_t n = 0;
+    int rc = file_read_at(r->fd, r->path, 0, raw, sizeof raw, err);
+    for (size_t i = 0; rc == SMOE_OK && i < sizeof raw; i++) {
+        n |= (uint64_t)raw[i] << 8 * i;
+    }
+    if (rc == SMOE_OK && (n < 2 || n > LIMIT_CONFIG_BYTES || n > file_bytes - sizeof raw)) {
+        rc = err_set(err, SMOE_ERR_FORMAT, "%s is no safetensors file", r->path);
+    }
+    if (rc != SMOE_OK) {
+        return rc;
+    }
+    char *text = malloc(n);
+    if (!text) {
+        return err_no_memory(err, n);
+    }
+    rc = file_read_at(r->fd, r->path, sizeof raw, text, n, err);
+    if (rc != SMOE_OK) {
+        free(text);
+        return rc;
+    }
+    *header = text;
+    *header_bytes = n;
+    return SMOE_OK;
+}
+
+int logits_open(logits_reader *r, const char *path, smoe_error *err) {
+    char *header = NULL;
+    size_t header_bytes = 0;
+    uint64_t file_bytes = 0;
+    struct json_object *o = NULL;
+    *r = (logits_reader){.path = path, .fd = -1};
+    int rc = file_open_read(path, 0, &r->fd, &file_bytes, err);
+    rc = rc ? rc : read_header(r, file_bytes, &header, &header_bytes, err);
+    rc = rc ? rc : json_parse(&o, header, header_bytes, path, JSON_UNIQUE_KEYS, err);
+    if (rc == SMOE_OK && !json_object_is_type(o, json_type_object)) {
+        rc = err_set(err, SMOE_ERR_FORMAT, "%s is no safetensors file", path);
+    }
+    if (rc == SMOE_OK) {
+        json_at top = {o, path, ""};
+        uint64_t data_at = 8 + header_bytes;
+        rc = take_shapes(r, &top, data_at, file_bytes - data_at, err);
+    }
+    json_object_put(o);
+    free(header);
+    if (rc != SMOE_OK) {
+        logits_end(r);
+    }
+    return rc;
+}
+
+int logits_read_row(const logits_reader *r, size_t row, float *out, smoe_error *err) {
+    size_t bytes = (size_t)r->shape.vocab * sizeof *out;
+    return file_read_at(r->fd, r->path, r->logits_at + (uint64_t)row * bytes, out, bytes, err);
+}
+
+int logits_check_ids(const logits_reader *r, const int32_t *ids, size_t n, smoe_error *err) {
+    int32_t part[1024];
+    enum { PART = sizeof part / sizeof *part };
+    for (size_t at = 0; r->has_ids && at < n; at += PART) {
+        size_t here = n - at < PART ? n - at : PART;
+        int rc = file_read_at(r->fd, r->path, r->ids_at + at * sizeof *part, part,
+                              here * sizeof *part, err);
+        for (size_t i = 0; rc == SMOE_OK && i < here; i++) {
+            if (part[i] != ids[at + i]) {
+                rc = err_set(err, SMOE_ERR_ARGUMENT,
+                             "%s has the logits of other tokens: id %zu is %d there, %d here",
+                             r->path, at + i, part[i], ids[at + i]);
+            }
+        }
+        if (rc != SMOE_OK) {
+            return rc;
+        }
+    }
+    return SMOE_OK;
+}
+
+void logits_end(logits_reader *r) {
+    if (r->fd >= 0) {
+        close(r->fd);
+        r->fd = -1;
+    }
 }
