@@ -43,6 +43,10 @@ float *truth_floats(const char *path, const char *name, size_t *n) {
     return truth(path, name, DT_F32, n);
 }
 
+int32_t *truth_int32(const char *path, const char *name, size_t *n) {
+    return truth(path, name, DT_I32, n);
+}
+
 int32_t *truth_ids(const char *path, const char *name, size_t *n) {
     int64_t *wide = truth(path, name, DT_I64, n);
     int32_t *ids = malloc(*n * sizeof *ids);

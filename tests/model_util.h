@@ -13,8 +13,9 @@ typedef struct opened {
 opened open_with(const char *path, const smoe_model_options *options);
 void close_opened(opened *o);
 
-/* A tensor of a safetensors file: F32 as floats, I64 as int32_t. malloc'ed. */
+/* A tensor of a safetensors file: F32 as floats, I32 as int32_t, I64 narrowed to it. malloc'ed. */
 float *truth_floats(const char *path, const char *name, size_t *n);
+int32_t *truth_int32(const char *path, const char *name, size_t *n);
 int32_t *truth_ids(const char *path, const char *name, size_t *n);
 
 /* All rows of logits, [n_id][vocab], malloc'ed. */

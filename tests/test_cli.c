@@ -182,6 +182,9 @@ TEST(cli_logits_writes_safetensors) {
     for (size_t i = 0; i < n_got; i++) {
         CHECK_NEAR(got[i], want[i], 1e-3);
     }
+    int32_t *kept = truth_int32(out, "ids", &n_got);
+    CHECK_INT(n_got, n_id);
+    CHECK(memcmp(kept, ids, n_id * sizeof *ids) == 0);
     bad(test_smoe("logits", "tests/data/fixtures/qwen3_moe", "-q", "--ids", test_path("ids"),
                   "--out", "/nonexistent/x", NULL),
         "/nonexistent/x");
@@ -205,6 +208,150 @@ TEST(cli_eval_measures_as_the_golden_file) {
     }
     bad(test_smoe("eval", TALES, "-q", "--text", TALES "/config.json", "--ctx", "1024", NULL),
         "less than one window");
+}
+
+/* The mean divergence of b from a, and the share of positions with the same best token, over the
+ * first n_tok - 1 rows of each window; computed anew from two files that eval kept. */
+static double divergence(const float *a, const float *b, size_t n_row, size_t n_tok, size_t vocab,
+                         double *same) {
+    double kl = 0;
+    size_t n = 0;
+    size_t n_same = 0;
+    for (size_t row = 0; row < n_row; row++, a += vocab, b += vocab) {
+        if (row % n_tok == n_tok - 1) {
+            continue;
+        }
+        double sum_a = 0;
+        double sum_b = 0;
+        double sum = 0;
+        size_t best_a = 0;
+        size_t best_b = 0;
+        for (size_t i = 0; i < vocab; i++) {
+            sum_a += exp((double)a[i]);
+            sum_b += exp((double)b[i]);
+            sum += exp((double)a[i]) * ((double)a[i] - (double)b[i]);
+            best_a = a[i] > a[best_a] ? i : best_a;
+            best_b = b[i] > b[best_b] ? i : best_b;
+        }
+        kl += sum / sum_a - log(sum_a) + log(sum_b);
+        n_same += best_a == best_b;
+        n++;
+    }
+    *same = (double)n_same / (double)n;
+    return kl / (double)n;
+}
+
+/* Three windows of 64 tokens of the text at test_path("text"). */
+static test_run eval_text(const char *option, const char *file, const char *precision) {
+    return test_smoe("eval", TALES, "-q", "--no-learn", "--text", test_path("text"), "--ctx", "64",
+                     "--windows", "3", "--json", "--precision", precision, option, file, NULL);
+}
+
+static double measure(test_run r, const char *key) {
+    struct json_object *v = json_find(parsed(good(r)), key);
+    CHECK(v && json_object_is_type(v, json_type_double));
+    return json_object_get_double(v);
+}
+
+TEST(cli_eval_compares_with_kept_logits) {
+    char exact[512];
+    char usual[512];
+    size_t n_exact, n_usual;
+    double same;
+    char *text = test_read_file(test_data("valid-head.txt"), NULL);
+    test_write_file(test_path("text"), text, 2000);
+    snprintf(exact, sizeof exact, "%s", test_path("exact.safetensors"));
+    snprintf(usual, sizeof usual, "%s", test_path("usual.safetensors"));
+    good(eval_text("--save", exact, "reference"));
+    good(eval_text("--save", usual, "default"));
+    test_run r = eval_text("--against", exact, "default");
+    float *a = truth_floats(exact, "logits", &n_exact);
+    float *b = truth_floats(usual, "logits", &n_usual);
+    CHECK_INT(n_exact, 3 * 64 * 4096);
+    CHECK_INT(n_usual, n_exact);
+    double kl = divergence(a, b, 3 * 64, 64, 4096, &same);
+    CHECK(kl > 0 && kl < 0.01 && same > 0.9);
+    CHECK_NEAR(measure(r, "kl"), kl, 1e-9);
+    CHECK_NEAR(measure(r, "same_best"), same, 1e-9);
+    CHECK_NEAR(measure(eval_text("--against", exact, "reference"), "kl"), 0, 1e-12);
+    CHECK_HAS(good(test_smoe("eval", TALES, "-q", "--text", test_path("text"), "--ctx", "64",
+                             "--windows", "2", "--against", exact, NULL)),
+              "of 126 positions\n");
+}
+
+/* What smoe logits writes, one sequence, is a window to compare with. */
+TEST(cli_eval_compares_with_one_sequence) {
+    char *text = test_read_file(test_data("valid-head.txt"), NULL);
+    test_write_file(test_path("text"), text, 400);
+    const char *ids = good(test_smoe("tokenize", TALES, "--file", test_path("text"), NULL));
+    const char *end = ids;
+    for (int i = 0; i < 64; i++) {
+        end += strspn(end, " ");
+        end += strcspn(end, " \n");
+    }
+    test_write_file(test_path("ids"), ids, (size_t)(end - ids));
+    good(test_smoe("logits", TALES, "-q", "--ids", test_path("ids"), "--out", test_path("one"),
+                   NULL));
+    test_run r = test_smoe("eval", TALES, "-q", "--text", test_path("text"), "--ctx", "64",
+                           "--windows", "1", "--against", test_path("one"), "--json", NULL);
+    CHECK_NEAR(measure(r, "kl"), 0, 1e-12);
+}
+
+TEST(cli_eval_refuses_other_logits) {
+    char *text = test_read_file(test_data("valid-head.txt"), NULL);
+    test_write_file(test_path("text"), text, 2000);
+    char base[512];
+    snprintf(base, sizeof base, "%s", test_path("base"));
+    good(test_smoe("eval", TALES, "-q", "--text", test_path("text"), "--ctx", "64", "--windows",
+                   "2", "--save", base, NULL));
+    bad(eval_text("--against", base, "default"), "ends after 2 of 3 windows");
+    bad(test_smoe("eval", TALES, "-q", "--text", test_path("text"), "--ctx", "32", "--against",
+                  base, NULL),
+        "give --ctx 64");
+    test_write_file(test_path("text"), text + 1, 2000);
+    bad(test_smoe("eval", TALES, "-q", "--text", test_path("text"), "--ctx", "64", "--windows", "2",
+                  "--against", base, NULL),
+        "logits of other tokens");
+    bad(eval_text("--against", "/nonexistent/x", "default"), "/nonexistent/x");
+    bad(eval_text("--save", "/nonexistent/x", "default"), "/nonexistent/x");
+}
+
+TEST(cli_eval_refuses_broken_logits) {
+    static const struct {
+        const char *header, *says;
+    } broken[] = {
+        {"[1]", "no safetensors"},
+        {"{}", "logits"},
+        {"{\"logits\":3}", "logits"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,16]}}", "not fit"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[1,4],\"data_offsets\":[8,24]}}", "not fit"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[1,0],\"data_offsets\":[0,0]}}", "not fit"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],"
+         "\"data_offsets\":[0,16]}}",
+         "not fit"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", "vocabulary"},
+        {"{\"logits\":{\"dtype\":\"F16\",\"shape\":[1,4],\"data_offsets\":[0,16]}}", "F16"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[1,-4],\"data_offsets\":[0,16]}}", "shape"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[1,1,1,4],\"data_offsets\":[0,16]}}", "shape"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},"
+         "\"ids\":{\"dtype\":\"I32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         "differ in shape"},
+        {"{\"logits\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}", "vocabulary"},
+    };
+    char *text = test_read_file(test_data("valid-head.txt"), NULL);
+    test_write_file(test_path("text"), text, 2000);
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        char file[512] = {0};
+        size_t n = strlen(broken[i].header);
+        file[0] = (char)n;
+        memcpy(file + 8, broken[i].header, n);
+        test_write_file(test_path("base"), file, 8 + n + 16);
+        bad(eval_text("--against", test_path("base"), "default"), broken[i].says);
+    }
+    test_write_file(test_path("base"), "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
+    bad(eval_text("--against", test_path("base"), "default"), "no safetensors");
+    test_write_file(test_path("base"), "\2", 1);
+    bad(eval_text("--against", test_path("base"), "default"), "base");
 }
 
 TEST(cli_tokenize_reads_lines) {
