@@ -52,15 +52,27 @@ static void check_rows(struct json_object *rows, size_t n_least) {
     }
 }
 
+/* A ceiling of 15 MiB above what the program is, 20 MiB with most compilers: code that checks for
+ * undefined behaviour is twice as large. */
+static const char *ceiling(void) {
+    static char text[32];
+    struct json_object *o = parsed(
+        test_smoe("plan", TALES, "--memory", "64M", "--drive-rate", "1G", "--json", NULL), 0);
+    snprintf(text, sizeof text, "%.0f", number(get(o, "plan"), "process_bytes") + (15 << 20));
+    json_object_put(o);
+    return text;
+}
+
 TEST(plan_reckons_by_ceiling) {
     if (!alloc_guard_active()) {
         SKIP("a sanitizer's own memory would count");
     }
-    struct json_object *o = parsed(
-        test_smoe("plan", TALES, "--memory", "20M", "--drive-rate", "1M", "--json", NULL), 0);
+    const char *size = ceiling();
+    struct json_object *o =
+        parsed(test_smoe("plan", TALES, "--memory", size, "--drive-rate", "1M", "--json", NULL), 0);
     struct json_object *plan = get(o, "plan"), *asked = get(o, "asked");
     CHECK(json_object_get_boolean(get(o, "fits")));
-    CHECK_INT(number(plan, "ceiling_bytes"), 20 << 20);
+    CHECK_INT(number(plan, "ceiling_bytes"), strtoll(size, NULL, 10));
     double sum = number(plan, "process_bytes") + number(plan, "scout_bytes") +
                  number(plan, "kv_bytes") + number(plan, "scratch_bytes") +
                  number(plan, "ring_bytes") + number(plan, "reserve_bytes");
@@ -130,13 +142,14 @@ TEST(plan_prints_a_table) {
     if (!alloc_guard_active()) {
         SKIP("a sanitizer's own memory would count");
     }
-    test_run r = test_smoe("plan", TALES, "--memory", "20M", "--drive-rate", "2G", NULL);
+    const char *size = ceiling();
+    test_run r = test_smoe("plan", TALES, "--memory", size, "--drive-rate", "2G", NULL);
     CHECK_INT(r.status, 0);
-    CHECK_HAS(r.out, "memory plan under a ceiling of 20.0 MiB");
+    CHECK_HAS(r.out, "memory plan under a ceiling of ");
     CHECK_HAS(r.out, "decode, by ceiling");
     CHECK_HAS(r.out, "smallest ceiling that works");
     CHECK_HAS(r.out, "advice");
-    r = test_smoe("plan", TALES, "-q", "--memory", "20M", NULL); /* asks the drive */
+    r = test_smoe("plan", TALES, "-q", "--memory", size, NULL); /* asks the drive */
     CHECK_INT(r.status, 0);
     CHECK_HAS(r.out, " GB/s: a token that finds nothing");
     CHECK_INT(test_smoe("plan", "no/such", NULL).status, 1);
