@@ -71,7 +71,7 @@ TEST(bench_measures_a_row_for_each_ceiling) {
 
 TEST(bench_cold_begins_each_run_with_an_empty_ring) {
     struct json_object *o = bench(test_smoe("bench", TALES, "-p", "0", "-n", "4", "-r", "2",
-                                            "--cold", "--memory", "20M", "--json", NULL),
+                                            "--cold", "--memory", "26M", "--json", NULL),
                                   0);
     struct json_object *k = get(row(o, 0), "decode");
     check_kind(k, 4, 2);

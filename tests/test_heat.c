@@ -195,12 +195,12 @@ TEST(heat_of_a_checkpoint_is_in_the_cache) {
 TEST(heat_can_be_left_out) {
     setenv("XDG_CACHE_HOME", test_path("cache"), 1);
     test_run r = test_smoe("run", test_model("tales-8m"), "-p", "Once", "-n", "40", "--temp", "0",
-                           "--memory", "20M", "--ignore-end", "--no-learn", "--stats", NULL);
+                           "--memory", "26M", "--ignore-end", "--no-learn", "--stats", NULL);
     CHECK_INT(r.status, 0);
     r = test_smoe("run", test_model("tales-8m"), "-p", "Once", "-n", "40", "--temp", "0",
-                  "--memory", "20M", "--ignore-end", "--stats", NULL);
+                  "--memory", "26M", "--ignore-end", "--stats", NULL);
     CHECK(!strstr(r.err, "in idle time")); /* the first kept nothing */
     r = test_smoe("run", test_model("tales-8m"), "-p", "Once", "-n", "40", "--temp", "0",
-                  "--memory", "20M", "--ignore-end", "--stats", NULL);
+                  "--memory", "26M", "--ignore-end", "--stats", NULL);
     CHECK_HAS(r.err, "read in idle time");
 }
