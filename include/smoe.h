@@ -224,9 +224,9 @@ typedef struct smoe_plan {
 SMOE_API int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,
                              smoe_error *err) SMOE_MUST_USE;
 SMOE_API void smoe_model_close(smoe_model *model); /* after its sessions; NULL is allowed */
-/* Between calls on sessions, when there is time: reads experts that earlier runs used most, and where
- * the ring has room for all every other one too, into what is free of the ring, for about budget_ms.
- * Returns whether there is more to do. */
+/* Between calls on sessions, when there is time: reads into what is free of the ring, for about
+ * budget_ms, experts that earlier runs used most and, where the ring has room for all, every other
+ * one too. Returns whether there is more to do. */
 SMOE_API bool smoe_model_idle(smoe_model *model, int32_t budget_ms);
 SMOE_API const smoe_plan *smoe_model_plan(const smoe_model *model);
 /* Another ceiling, between calls on the model's sessions: the ring shrinks or grows, nothing that
