@@ -195,9 +195,8 @@ typedef struct smoe_model_options {
     bool learn;    /* start from how often earlier runs used each expert, and keep it at the close:
                         in NAME.heat beside a vault or GGUF file, else in the user's cache folder */
     bool resident; /* ring for every expert, all read at open */
-    const char
-        *isa; /* NULL or "auto"; "portable", "avx2", "avxvnni", "avx512", "amx", "neon" cap the
-                        kernels */
+    /* NULL or "auto"; "portable", "avx2", "avxvnni", "avx512", "amx", "neon" cap the kernels */
+    const char *isa;
     smoe_log_fn log;
     void *log_user;
 } smoe_model_options;

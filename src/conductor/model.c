@@ -143,8 +143,6 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
 
 /* While the caller computes, what has landed is taken in and what waits is sent: the drive is never
  * idle for longer than a task takes. */
-#define TICK_NS 100000u
-
 static void keep_reading(void *user) {
     streamer_poll(user);
 }
@@ -158,7 +156,7 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->kv_type = plan_kv_type(o->kv);
     e->spec_ranks = o->spec_ranks;
     lookahead_init(&m->ahead, o->lookahead);
-    pool_set_tick(m->pool, keep_reading, m->streamer, TICK_NS);
+    pool_set_tick(m->pool, keep_reading, m->streamer, IO_TICK_NS);
 }
 
 int smoe_model_open(smoe_model **out, const char *path, const smoe_model_options *options,

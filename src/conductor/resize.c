@@ -2,10 +2,6 @@
  * for. Owns the decision's execution; sizes come from plan.c and pressure.c. */
 #include "conductor/model.h"
 
-static void ring_changed(smoe_model *m) {
-    m->n_resize++;
-}
-
 int smoe_model_set_memory(smoe_model *m, uint64_t memory_bytes, smoe_error *err) {
     smoe_plan p = m->plan;
     uint64_t floor_bytes = streamer_ring_floor(m->source);
@@ -29,7 +25,7 @@ int smoe_model_set_memory(smoe_model *m, uint64_t memory_bytes, smoe_error *err)
     if (rc == SMOE_OK) {
         m->plan.ceiling_bytes = memory_bytes;
         m->plan.ring_bytes = ring_bytes;
-        ring_changed(m);
+        m->n_resize++;
     }
     return rc;
 }
@@ -48,7 +44,7 @@ void resize_under_pressure(smoe_model *m) {
     if (next == ring_bytes || streamer_resize(m->streamer, next, NULL) != SMOE_OK) {
         return;
     }
-    ring_changed(m);
+    m->n_resize++;
     log_line(&m->log, SMOE_LOG_NOTICE, "%s: ring from %s to %s", why,
              format_bytes(from, ring_bytes), format_bytes(to, next));
 }

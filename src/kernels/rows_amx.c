@@ -36,12 +36,7 @@ static void mm_tiles(dtype type, bool runs_of_16, rows_side_by_side_fn *rows, fl
 }
 
 #define TILES_KERNEL(type, dtype)                                                                  \
-    static __attribute__((noinline)) void tiles_##type(                                            \
-        float *y, size_t y_stride, const rows_at *at, const uint8_t *ahead, int32_t n_row,         \
-        int32_t n_col, const act_q8 *x, size_t x_stride, int32_t n_tok) {                          \
-        rows_side_by_side(ROWS_##type, false, y, y_stride, *at, ahead, n_row, n_col, x, x_stride,  \
-                          n_tok);                                                                  \
-    }                                                                                              \
+    ROWS_FUNCTION(tiles_##type, type, false)                                                       \
     static void mm_q8_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,         \
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
                              int32_t n_tok) {                                                      \

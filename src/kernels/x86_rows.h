@@ -457,36 +457,45 @@ ALWAYS_INLINE void turn_token(enum rows_kind kind, int32_t n_col, const act_q8 *
     memcpy(out + whole, x + whole, (act_row_blocks(n_col) - whole) * sizeof *x);
 }
 
+/* token: the kernel of one token, whose activations are turned where they can be. */
+ALWAYS_INLINE void mm_groups(enum rows_kind kind, rows_side_by_side_fn *token,
+                             rows_side_by_side_fn *group, float *y, size_t y_stride, const void *w,
+                             size_t w_row_bytes, int32_t n_row, int32_t n_col, const act_q8 *x,
+                             size_t x_stride, int32_t n_tok) {
+    for (int32_t n; n_tok > 0; n_tok -= n) {
+        act_q8 turned[TURN_UNITS];
+        n = n_tok < CHUNK_TOKENS ? n_tok : CHUNK_TOKENS;
+        const act_q8 *from = x;
+        bool single = n == 1 && rows_elems(kind) == TILE_COLS;
+        if (turns(kind, n, n_col)) {
+            turn_token(kind, n_col, x, turned);
+            from = turned;
+            single = true;
+        }
+        mm_rows(single ? token : group, y, y_stride, w, w_row_bytes, n_row, n_col, from, x_stride,
+                n);
+        y += y_stride * (size_t)n;
+        x += x_stride * (size_t)n;
+    }
+}
+
+/* Not inlined: each takes its time to compile, and is called for sixteen rows at once. */
+#define ROWS_FUNCTION(name, type, single)                                                          \
+    static __attribute__((noinline)) void name(float *y, size_t y_stride, const rows_at *at,       \
+                                               const uint8_t *ahead, int32_t n_row, int32_t n_col, \
+                                               const act_q8 *x, size_t x_stride, int32_t n_tok) {  \
+        rows_side_by_side(ROWS_##type, single, y, y_stride, *at, ahead, n_row, n_col, x, x_stride, \
+                          n_tok);                                                                  \
+    }
+
 #define ROWS_KERNEL(type)                                                                          \
-    static __attribute__((noinline)) void rows_##type##_token(                                     \
-        float *y, size_t y_stride, const rows_at *at, const uint8_t *ahead, int32_t n_row,         \
-        int32_t n_col, const act_q8 *x, size_t x_stride, int32_t n_tok) {                          \
-        rows_side_by_side(ROWS_##type, true, y, y_stride, *at, ahead, n_row, n_col, x, x_stride,   \
-                          n_tok);                                                                  \
-    }                                                                                              \
-    static __attribute__((noinline)) void rows_##type(                                             \
-        float *y, size_t y_stride, const rows_at *at, const uint8_t *ahead, int32_t n_row,         \
-        int32_t n_col, const act_q8 *x, size_t x_stride, int32_t n_tok) {                          \
-        rows_side_by_side(ROWS_##type, false, y, y_stride, *at, ahead, n_row, n_col, x, x_stride,  \
-                          n_tok);                                                                  \
-    }                                                                                              \
+    ROWS_FUNCTION(rows_##type##_token, type, true)                                                 \
+    ROWS_FUNCTION(rows_##type, type, false)                                                        \
     static void mm_q8_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,         \
                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,         \
                              int32_t n_tok) {                                                      \
-        const act_q8 *act = x;                                                                     \
-        for (int32_t t = 0; t < n_tok; t += CHUNK_TOKENS) {                                        \
-            int32_t n = n_tok - t < CHUNK_TOKENS ? n_tok - t : CHUNK_TOKENS;                       \
-            const act_q8 *first = act + x_stride * (size_t)t;                                      \
-            act_q8 turned[TURN_UNITS];                                                             \
-            bool single = n == 1 && rows_elems(ROWS_##type) == TILE_COLS;                          \
-            if (turns(ROWS_##type, n, n_col)) {                                                    \
-                turn_token(ROWS_##type, n_col, first, turned);                                     \
-                first = turned;                                                                    \
-                single = true;                                                                     \
-            }                                                                                      \
-            mm_rows(single ? rows_##type##_token : rows_##type, y + y_stride * (size_t)t,          \
-                    y_stride, w, w_row_bytes, n_row, n_col, first, x_stride, n);                   \
-        }                                                                                          \
+        mm_groups(ROWS_##type, rows_##type##_token, rows_##type, y, y_stride, w, w_row_bytes,      \
+                  n_row, n_col, x, x_stride, n_tok);                                               \
     }
 
 #endif

@@ -13,6 +13,8 @@
 
 /* With direct I/O, offset, bytes and buf are multiples of this. */
 #define IO_ALIGN_BYTES 4096u
+/* How often a thread that computes looks after its reads. */
+#define IO_TICK_NS 100000u
 
 /* Counts by powers of two: slot i has the values from 2^(i-1) below 2^i, slot 0 zero. */
 enum { IO_SLOTS = 28, IO_DRIVES = 8 };

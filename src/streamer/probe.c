@@ -26,12 +26,10 @@
 #define PROBE_BUDGET_NS 1500000000.0
 #define PROBE_LEAST_NS  40000000.0
 /* A model as small as this or smaller gets a shorter look, since it is soon read whole. */
-#define PROBE_FULL_BYTES 1e9
-#define PROBE_STEPS      30 /* measurements in a usual run, the last ones longer */
-#define PROBE_LAST_STEPS 16
-#define PROBE_BUSY_STEPS 8
-/* How often a computing thread looks after its reads; see TICK_NS in conductor/model.c. */
-#define PROBE_TICK_NS      100000u
+#define PROBE_FULL_BYTES   1e9
+#define PROBE_STEPS        30 /* measurements in a usual run, the last ones longer */
+#define PROBE_LAST_STEPS   16
+#define PROBE_BUSY_STEPS   8
 #define PROBE_MAX_BYTES    (1u << 30) /* of one measurement */
 #define PROBE_SIZE_DEPTH   8
 #define PROBE_LATENCY_RUNS 15
@@ -115,7 +113,7 @@ static void compute_for(uint64_t ns) {
 static int32_t reap_some(prober *p, const way *w, io *handle) {
     int32_t n;
     while (p->is_busy && (n = w->ops->reap(handle, p->done, w->depth, false)) == 0) {
-        compute_for(PROBE_TICK_NS);
+        compute_for(IO_TICK_NS);
     }
     return p->is_busy ? n : w->ops->reap(handle, p->done, w->depth, true);
 }
@@ -326,7 +324,7 @@ static double measure_longer(prober *p, const probe_result *r, int32_t steps) {
 
 static void *compute(void *stop) {
     while (!atomic_load_explicit((atomic_bool *)stop, memory_order_relaxed)) {
-        compute_for(PROBE_TICK_NS);
+        compute_for(IO_TICK_NS);
     }
     return NULL;
 }
