@@ -76,6 +76,61 @@ TEST(probe_says_why_nothing_works) {
     close_all(NULL);
 }
 
+/* A back end whose page cache is quick in its first look, or always. */
+static int32_t quick_looks;
+
+typedef struct moody_io {
+    io *inner;
+    int32_t wait_us;
+} moody_io;
+
+static int moody_open(io **out, const io_config *config, smoe_error *e) {
+    io_config c = *config;
+    moody_io *m = calloc(1, sizeof *m);
+    CHECK(m);
+    c.direct = false; /* every file system has this one */
+    m->wait_us = config->direct ? 5000 : quick_looks > 0 ? 0 : 40000;
+    quick_looks -= !config->direct;
+    *out = (io *)m;
+    return io_thread_ops.open(&m->inner, &c, e);
+}
+
+static int32_t moody_submit(io *handle, const io_read *reads, int32_t n) {
+    return io_thread_ops.submit(((moody_io *)handle)->inner, reads, n);
+}
+
+static int32_t moody_reap(io *handle, io_done *done, int32_t max, bool wait) {
+    moody_io *m = (moody_io *)handle;
+    usleep((useconds_t)m->wait_us);
+    return io_thread_ops.reap(m->inner, done, max, wait);
+}
+
+static void moody_close(io *handle) {
+    io_thread_ops.close(((moody_io *)handle)->inner);
+    free(handle);
+}
+
+static const io_ops moody_ops = {.name = "moody",
+                                 .open = moody_open,
+                                 .submit = moody_submit,
+                                 .reap = moody_reap,
+                                 .close = moody_close};
+
+TEST(probe_takes_the_page_cache_only_when_it_stays_quicker) {
+    probe_result r;
+    probe_config c = config_for(&moody_ops, NULL);
+    c.depth = 2;
+    quick_looks = 1;
+    CHECK_OK(probe_run(&r, &c, &err));
+    CHECK(r.direct);
+    CHECK(r.buffered_bytes_per_s > r.bytes_per_s); /* the lucky look is still told */
+    quick_looks = INT32_MAX;
+    CHECK_OK(probe_run(&r, &c, &err));
+    CHECK(!r.direct);
+    free(room);
+    close_all(NULL);
+}
+
 /* Reads that fail make a way worthless, not the probe. */
 TEST(probe_survives_failing_reads) {
     probe_result r;

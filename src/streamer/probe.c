@@ -30,6 +30,8 @@
 #define PROBE_STEPS        30 /* measurements in a usual run, the last ones longer */
 #define PROBE_LAST_STEPS   16
 #define PROBE_BUSY_STEPS   8
+#define PROBE_TURNS        2 /* for a way that looks better than the chosen one */
+#define PROBE_TURN_STEPS   4
 #define PROBE_MAX_BYTES    (1u << 30) /* of one measurement */
 #define PROBE_SIZE_DEPTH   8
 #define PROBE_LATENCY_RUNS 15
@@ -290,36 +292,53 @@ static bool find_way(prober *p, way *w, smoe_error *err) {
     return false;
 }
 
+static double measure_longer(prober *p, const way *w, int32_t steps) {
+    uint64_t step_ns = p->step_ns;
+    p->step_ns *= (uint64_t)steps;
+    double rate = measure(p, *w, NULL);
+    p->step_ns = step_ns;
+    return rate;
+}
+
+/* A short look can be lucky: a limited drive gives in slices, others share it. What looked better
+ * than the chosen way must be so twice more, by turns. */
+static bool stays_ahead(prober *p, const way *other, const way *chosen, double by) {
+    for (int32_t i = 0; i < PROBE_TURNS; i++) {
+        double mine = measure_longer(p, chosen, PROBE_TURN_STEPS);
+        if (measure_longer(p, other, PROBE_TURN_STEPS) <= mine * by) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The other back end and the page cache, where they are allowed. */
 static void try_others(prober *p, const way *w, probe_result *out) {
-    way other = *w;
+    way chosen = *w, other = *w;
     other.ops = p->c->ops[0] == w->ops ? p->c->ops[1] : p->c->ops[0];
     if (other.ops) {
         out->other_bytes_per_s = measure(p, other, NULL);
-        if (out->other_bytes_per_s * PROBE_EQUAL > out->bytes_per_s) {
-            double chosen = out->bytes_per_s;
+        if (out->other_bytes_per_s * PROBE_EQUAL > out->bytes_per_s &&
+            stays_ahead(p, &other, &chosen, 1 / PROBE_EQUAL)) {
+            double before = out->bytes_per_s;
             adopt(out, &other, out->other_bytes_per_s);
-            out->other_bytes_per_s = chosen;
+            out->other_bytes_per_s = before;
+            chosen = other;
         }
     }
     if (w->direct && p->c->direct != SMOE_ON) {
-        way buffered = *w;
-        buffered.ops = out->ops;
+        way buffered = chosen;
         buffered.direct = false;
         out->buffered_bytes_per_s = measure(p, buffered, NULL);
-        if (out->buffered_bytes_per_s > out->bytes_per_s * PROBE_BUFFERED_WIN) {
+        if (out->buffered_bytes_per_s > out->bytes_per_s * PROBE_BUFFERED_WIN &&
+            stays_ahead(p, &buffered, &chosen, PROBE_BUFFERED_WIN)) {
             adopt(out, &buffered, out->buffered_bytes_per_s);
         }
     }
 }
 
-static double measure_longer(prober *p, const probe_result *r, int32_t steps) {
-    uint64_t step_ns = p->step_ns;
-    way w = {r->ops, r->direct, r->depth, r->read_bytes};
-    p->step_ns *= (uint64_t)steps;
-    double rate = measure(p, w, NULL);
-    p->step_ns = step_ns;
-    return rate;
+static double measure_chosen(prober *p, const probe_result *r, int32_t steps) {
+    return measure_longer(p, &(way){r->ops, r->direct, r->depth, r->read_bytes}, steps);
 }
 
 static void *compute(void *stop) {
@@ -339,7 +358,7 @@ static double measure_busy(prober *p, const probe_result *r) {
         n++;
     }
     p->is_busy = true;
-    double rate = n == want ? measure_longer(p, r, PROBE_BUSY_STEPS) : 0;
+    double rate = n == want ? measure_chosen(p, r, PROBE_BUSY_STEPS) : 0;
     p->is_busy = false;
     atomic_store(&stop, true);
     while (n > 0) {
@@ -350,7 +369,7 @@ static double measure_busy(prober *p, const probe_result *r) {
 
 /* Drives and hypervisors lend a burst: what counts is how the chosen way goes on. */
 static void sustain(prober *p, probe_result *out) {
-    double rate = measure_longer(p, out, PROBE_LAST_STEPS);
+    double rate = measure_chosen(p, out, PROBE_LAST_STEPS);
     out->bytes_per_s = rate > 0 ? rate : out->bytes_per_s;
     out->busy_bytes_per_s = measure_busy(p, out);
 }
