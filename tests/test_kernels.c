@@ -229,7 +229,7 @@ TEST(kernels_products_do_not_depend_on_company) {
             if (i % 2 && !has_q8(type)) {
                 continue;
             }
-            static const int32_t n_col[] = {63, 200, 1027, 2112};
+            static const int32_t n_col[] = {63, 200, 1027, 4160};
             operands o = make_operands(type, i % 2, MAX_ROW, n_col[i / (2 * N_TYPE)], MAX_TOK, 3);
             size_t stride = MAX_ROW + 1, n_y = MAX_TOK * stride - 1;
             float *all = poisoned(n_y), *one = poisoned(n_y), *split = poisoned(n_y);
@@ -253,15 +253,16 @@ TEST(kernels_products_do_not_depend_on_company) {
 /* Integer products of rows side by side add in the same order in every instruction set, and their
  * integers are exact: the variants above portable give the same bits. */
 TEST(kernels_products_of_rows_agree) {
-    static const int32_t n_col[] = {32, 352, 65, 1027};
-    for (int i = 0; i < N_TYPE * 24; i++) {
+    static const int32_t n_col[] = {32, 352, 65, 1027, 4160};
+    for (int i = 0; i < N_TYPE * 36; i++) {
         dtype type = WEIGHT_TYPES[i % N_TYPE];
         int32_t n_row = 1 + (int32_t)(test_rand() % 40);
-        int32_t n_tok = 1 + (int32_t)(test_rand() % (i / N_TYPE % 2 ? 40 : 150));
+        int32_t most_tok = (const int32_t[]){1, 40, 150}[i / N_TYPE % 3];
+        int32_t n_tok = 1 + (int32_t)(test_rand() % (uint32_t)most_tok);
         if (!has_q8(type) || !kernels_variant(1)) {
             continue;
         }
-        operands o = make_operands(type, true, n_row, n_col[test_rand() % 4], n_tok, 1);
+        operands o = make_operands(type, true, n_row, n_col[test_rand() % 5], n_tok, 1);
         size_t n_y = (size_t)n_row * (size_t)n_tok;
         float *want = poisoned(n_y), *y = poisoned(n_y);
         multiply(kernels_variant(1), &o, want, (size_t)n_row, 0, n_row, 0, n_tok);

@@ -19,6 +19,9 @@ void kernels_fill_rows_k_avx2(kernels *k);
 void kernels_fill_rows_k_avxvnni(kernels *k);
 void kernels_fill_rows_avx512(kernels *k);
 void kernels_fill_rows_k_avx512(kernels *k);
+/* The same of one token, made for wide rows. */
+matmul_fn eight_rows_q8, eight_rows_q4, eight_rows_q4_0;
+matmul_fn eight_rows_q4_k, eight_rows_q5_k, eight_rows_q6_k;
 #endif
 /* Over portable's; all need CPU_ASIMD_DOT. */
 #if defined(__aarch64__)

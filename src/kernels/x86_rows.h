@@ -440,12 +440,12 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
     }
 }
 
-/* One token's activations as small_codes wants them, if there is room; else the kernel for groups
- * is right for one token too. */
+/* The kernel for one token wants the activations of small blocks as small_codes does, if there is
+ * room; else the kernel for groups is right for one token too. */
 enum { TURN_UNITS = 512 };
 
-ALWAYS_INLINE bool turns(enum rows_kind kind, int32_t n_tok, int32_t n_col) {
-    return n_tok == 1 && rows_elems(kind) < TILE_COLS && n_col <= TURN_UNITS * 32;
+ALWAYS_INLINE bool has_token_kernel(enum rows_kind kind, int32_t n_col) {
+    return rows_elems(kind) == TILE_COLS || n_col <= TURN_UNITS * 32;
 }
 
 ALWAYS_INLINE void turn_token(enum rows_kind kind, int32_t n_col, const act_q8 *x,
@@ -457,23 +457,29 @@ ALWAYS_INLINE void turn_token(enum rows_kind kind, int32_t n_col, const act_q8 *
     memcpy(out + whole, x + whole, (act_row_blocks(n_col) - whole) * sizeof *x);
 }
 
-/* token: the kernel of one token, whose activations are turned where they can be. */
+/* One token, with the kernel made for one. */
+ALWAYS_INLINE void mm_token(enum rows_kind kind, rows_side_by_side_fn *token, float *y,
+                            const void *w, size_t w_row_bytes, int32_t n_row, int32_t n_col,
+                            const act_q8 *x) {
+    act_q8 turned[TURN_UNITS];
+    if (rows_elems(kind) < TILE_COLS) {
+        turn_token(kind, n_col, x, turned);
+        x = turned;
+    }
+    mm_rows(token, y, 0, w, w_row_bytes, n_row, n_col, x, 0, 1);
+}
+
 ALWAYS_INLINE void mm_groups(enum rows_kind kind, rows_side_by_side_fn *token,
                              rows_side_by_side_fn *group, float *y, size_t y_stride, const void *w,
                              size_t w_row_bytes, int32_t n_row, int32_t n_col, const act_q8 *x,
                              size_t x_stride, int32_t n_tok) {
     for (int32_t n; n_tok > 0; n_tok -= n) {
-        act_q8 turned[TURN_UNITS];
         n = n_tok < CHUNK_TOKENS ? n_tok : CHUNK_TOKENS;
-        const act_q8 *from = x;
-        bool single = n == 1 && rows_elems(kind) == TILE_COLS;
-        if (turns(kind, n, n_col)) {
-            turn_token(kind, n_col, x, turned);
-            from = turned;
-            single = true;
+        if (n == 1 && has_token_kernel(kind, n_col)) {
+            mm_token(kind, token, y, w, w_row_bytes, n_row, n_col, x);
+        } else {
+            mm_rows(group, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n);
         }
-        mm_rows(single ? token : group, y, y_stride, w, w_row_bytes, n_row, n_col, from, x_stride,
-                n);
         y += y_stride * (size_t)n;
         x += x_stride * (size_t)n;
     }
@@ -496,6 +502,27 @@ ALWAYS_INLINE void mm_groups(enum rows_kind kind, rows_side_by_side_fn *token,
                              int32_t n_tok) {                                                      \
         mm_groups(ROWS_##type, rows_##type##_token, rows_##type, y, y_stride, w, w_row_bytes,      \
                   n_row, n_col, x, x_stride, n_tok);                                               \
+    }
+
+/* For one token only, where has_token_kernel says so. */
+#define ROWS_TOKEN_KERNEL(name, type)                                                              \
+    ROWS_FUNCTION(rows_##type##_token, type, true)                                                 \
+    void name(float *y, size_t y_stride, const void *w, size_t w_row_bytes, int32_t n_row,         \
+              int32_t n_col, const void *x, size_t x_stride, int32_t n_tok) {                      \
+        (void)y_stride, (void)x_stride, (void)n_tok;                                               \
+        mm_token(ROWS_##type, rows_##type##_token, y, w, w_row_bytes, n_row, n_col, x);            \
+    }
+
+/* ROWS_KERNEL as either_type: one token and rows of from_bytes and more go to name. */
+#define ROWS_KERNEL_AND(name, type, from_bytes)                                                    \
+    ROWS_KERNEL(type)                                                                              \
+    static void either_##type(float *y, size_t y_stride, const void *w, size_t w_row_bytes,        \
+                              int32_t n_row, int32_t n_col, const void *x, size_t x_stride,        \
+                              int32_t n_tok) {                                                     \
+        bool other =                                                                               \
+            n_tok == 1 && w_row_bytes >= (from_bytes) && has_token_kernel(ROWS_##type, n_col);     \
+        (other ? name : mm_q8_##type)(y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride,      \
+                                      n_tok);                                                      \
     }
 
 #endif

@@ -1,5 +1,6 @@
 /* Private to kernels/: vectors of eight rows for x86_rows.h. Needs AVX2, FMA and F16C; with
- * ROWS_AVX_VNNI defined also AVX-VNNI, for iv_dot_16 alone.
+ * ROWS_AVX_VNNI defined also AVX-VNNI, or with ROWS_AVX512_VNNI AVX-512 VL and VNNI, for iv_dot_16
+ * alone.
  */
 #ifndef SMOE_KERNELS_X86_ROWS_256_H
 #define SMOE_KERNELS_X86_ROWS_256_H
@@ -180,7 +181,23 @@ ALWAYS_INLINE ivec iv_four(const int8_t *q) {
     return _mm256_set1_epi32(four);
 }
 
-#if defined(ROWS_AVX_VNNI)
+#if defined(ROWS_AVX512_VNNI)
+
+enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
+
+/* acc + four dwords of codes, none above max, * q[0..15], lane by lane, as in x86_rows_512.h. */
+ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t *q) {
+    typedef int32_t any_dword __attribute__((aligned(1), may_alias));
+    (void)max;
+    for (int k = 0; k < 4; k++) {
+        __asm__("vpdpbusd %2%{1to8%}, %1, %0"
+                : "+v"(acc)
+                : "v"(code[k]), "m"(*(const any_dword *)(const void *)(q + 4 * k)));
+    }
+    return acc;
+}
+
+#elif defined(ROWS_AVX_VNNI)
 
 enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
 
