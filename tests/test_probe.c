@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/cache_dir.h"
+#include "base/clock.h"
 #include "streamer/probe.h"
 
 static uint8_t *room;
@@ -127,6 +128,61 @@ TEST(probe_takes_the_page_cache_only_when_it_stays_quicker) {
     quick_looks = INT32_MAX;
     CHECK_OK(probe_run(&r, &c, &err));
     CHECK(!r.direct);
+    free(room);
+    close_all(NULL);
+}
+
+/* A drive that serves one read after the other, each as quickly. */
+typedef struct one_lane {
+    io_done waiting[64];
+    int32_t n;
+} one_lane;
+
+static int lane_open(io **out, const io_config *config, smoe_error *e) {
+    (void)config, (void)e;
+    *out = (io *)calloc(1, sizeof(one_lane));
+    CHECK(*out);
+    return SMOE_OK;
+}
+
+static int32_t lane_submit(io *handle, const io_read *reads, int32_t n) {
+    one_lane *l = (one_lane *)handle;
+    for (int32_t i = 0; i < n; i++) {
+        CHECK(l->n < 64);
+        l->waiting[l->n++] = (io_done){.tag = reads[i].tag, .result = (int32_t)reads[i].bytes};
+    }
+    return n;
+}
+
+static int32_t lane_reap(io *handle, io_done *done, int32_t max, bool wait) {
+    one_lane *l = (one_lane *)handle;
+    (void)max, (void)wait;
+    if (l->n == 0) {
+        return 0;
+    }
+    for (uint64_t end_ns = now_ns() + 10000; now_ns() < end_ns;) {
+    }
+    *done = l->waiting[0];
+    memmove(l->waiting, l->waiting + 1, (size_t)--l->n * sizeof *l->waiting);
+    return 1;
+}
+
+static void lane_close(io *handle) {
+    free(handle);
+}
+
+/* What is in flight has to last while nobody looks, however few reads the drive wants. */
+TEST(probe_keeps_a_drive_of_one_lane_busy) {
+    static const io_ops lane_ops = {.name = "lane",
+                                    .open = lane_open,
+                                    .submit = lane_submit,
+                                    .reap = lane_reap,
+                                    .close = lane_close};
+    probe_result r;
+    probe_config c = config_for(&lane_ops, NULL);
+    CHECK_OK(probe_run(&r, &c, &err));
+    check_sane(&r, &c);
+    CHECK(r.depth >= 4);
     free(room);
     close_all(NULL);
 }

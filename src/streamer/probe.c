@@ -3,11 +3,13 @@
  * The search goes along one line at a time: block sizes at a middling depth, then depths at the
  * best size, then the other back end, then the page cache. A finer way costs more time than it
  * wins: around the best the rate is flat. Among ways within a tenth of the best the one with the
- * fewest reads in flight is taken: a demand then waits for less.
+ * fewest reads in flight is taken that keep the drive busy while nobody looks: a demand then waits
+ * for less.
  */
 #include "streamer/probe.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,6 +27,10 @@
 
 #define PROBE_BUDGET_NS 1500000000.0
 #define PROBE_LEAST_NS  40000000.0
+/* What is in flight must last until a thread that computes looks after it again, which is between
+ * two tasks. Measured on a drive of 1.3 GB/s that gave as much with one block of 256 KiB in flight
+ * as with more: bets and demands then reached 75 % of it, with four 97 %. */
+#define PROBE_LASTS_S 0.75e-3
 /* A model as small as this or smaller gets a shorter look, since it is soon read whole. */
 #define PROBE_FULL_BYTES   1e9
 #define PROBE_STEPS        30 /* measurements in a usual run, the last ones longer */
@@ -235,6 +241,12 @@ static double try_sizes(prober *p, way *w, smoe_error *err) {
     return best;
 }
 
+static int32_t least_depth(const prober *p, const way *w, double rate) {
+    double want = ceil(rate * PROBE_LASTS_S / w->read_bytes);
+    double fits = (double)(p->c->room_bytes / w->read_bytes);
+    return (int32_t)fmin(fmin(want, fits), PROBE_MAX_DEPTH);
+}
+
 /* Twice over, the better of two looks each: what else runs on the machine only slows. */
 static double try_depths(prober *p, way *w, probe_result *out, smoe_error *err) {
     static const int32_t depths[] = {1, 2, 4, 8, 16, 32, PROBE_MAX_DEPTH};
@@ -254,7 +266,8 @@ static double try_depths(prober *p, way *w, probe_result *out, smoe_error *err) 
     out->single_bytes_per_s = rate[0];
     for (int32_t i = 0; i < N; i++) {
         if (rate[i] >= best * PROBE_EQUAL) {
-            w->depth = depths[i];
+            int32_t least = least_depth(p, w, best);
+            w->depth = depths[i] > least ? depths[i] : least;
             return rate[i];
         }
     }
