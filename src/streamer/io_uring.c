@@ -71,6 +71,8 @@ static void uring_close(io *handle) {
                 u->n_open--;
             }
         }
+        /* else the kernel gives pinned memory back some time after the process has ended */
+        (void)io_uring_unregister_buffers(&u->ring);
         io_uring_queue_exit(&u->ring);
     }
     io_files_close(u->fd, u->n_file);
