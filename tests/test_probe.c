@@ -182,7 +182,7 @@ TEST(probe_keeps_a_drive_of_one_lane_busy) {
     probe_config c = config_for(&lane_ops, NULL);
     CHECK_OK(probe_run(&r, &c, &err));
     check_sane(&r, &c);
-    CHECK(r.depth >= 4);
+    CHECK(r.depth == 2 && r.read_bytes > 20000); /* the longest reads, and one more of them */
     free(room);
     close_all(NULL);
 }

@@ -29,7 +29,7 @@
 #define PROBE_LEAST_NS  40000000.0
 /* What is in flight must last until a thread that computes looks after it again, which is between
  * two tasks. Measured on a drive of 1.3 GB/s that gave as much with one block of 256 KiB in flight
- * as with more: bets and demands then reached 75 % of it, with four 97 %. */
+ * as with more: bets and demands then reached 75 % of it, with two of 512 KiB over 90 %. */
 #define PROBE_LASTS_S 0.75e-3
 /* A model as small as this or smaller gets a shorter look, since it is soon read whole. */
 #define PROBE_FULL_BYTES   1e9
@@ -241,10 +241,25 @@ static double try_sizes(prober *p, way *w, smoe_error *err) {
     return best;
 }
 
-static int32_t least_depth(const prober *p, const way *w, double rate) {
-    double want = ceil(rate * PROBE_LASTS_S / w->read_bytes);
-    double fits = (double)(p->c->room_bytes / w->read_bytes);
-    return (int32_t)fmin(fmin(want, fits), PROBE_MAX_DEPTH);
+/* Reads that last as long as PROBE_LASTS_S. */
+static double lasting_depth(const way *w, double rate) {
+    return ceil(rate * PROBE_LASTS_S / w->read_bytes);
+}
+
+/* Raises the depth by one read at most, since a demand would wait for more of them; where that does
+ * not last, reads become longer first. */
+static void keep_busy(const prober *p, way *w, double rate) {
+    uint32_t longest = p->c->read_bytes ? w->read_bytes : longest_read(p->c->source);
+    uint64_t room = p->c->room_bytes / (uint64_t)(w->depth + 1);
+    while (lasting_depth(w, rate) > w->depth + 1) {
+        uint32_t next = 2 * (uint64_t)w->read_bytes < longest ? 2 * w->read_bytes : longest;
+        if (next <= w->read_bytes || next > room) {
+            break;
+        }
+        w->read_bytes = next;
+    }
+    bool lasts = lasting_depth(w, rate) <= w->depth;
+    w->depth += !lasts && w->depth < PROBE_MAX_DEPTH && w->read_bytes <= room;
 }
 
 /* Twice over, the better of two looks each: what else runs on the machine only slows. */
@@ -266,8 +281,8 @@ static double try_depths(prober *p, way *w, probe_result *out, smoe_error *err) 
     out->single_bytes_per_s = rate[0];
     for (int32_t i = 0; i < N; i++) {
         if (rate[i] >= best * PROBE_EQUAL) {
-            int32_t least = least_depth(p, w, best);
-            w->depth = depths[i] > least ? depths[i] : least;
+            w->depth = depths[i];
+            keep_busy(p, w, best);
             return rate[i];
         }
     }
