@@ -132,7 +132,8 @@ TEST(probe_takes_the_page_cache_only_when_it_stays_quicker) {
     close_all(NULL);
 }
 
-/* A drive that serves one read after the other, each as quickly. */
+/* A drive that serves one read after the other, the slower the more of them wait: by so much that
+ * one at a time is the best however the machine is loaded. */
 typedef struct one_lane {
     io_done waiting[64];
     int32_t n;
@@ -160,7 +161,7 @@ static int32_t lane_reap(io *handle, io_done *done, int32_t max, bool wait) {
     if (l->n == 0) {
         return 0;
     }
-    for (uint64_t end_ns = now_ns() + 10000; now_ns() < end_ns;) {
+    for (uint64_t end_ns = now_ns() + 10000 * (uint64_t)l->n; now_ns() < end_ns;) {
     }
     *done = l->waiting[0];
     memmove(l->waiting, l->waiting + 1, (size_t)--l->n * sizeof *l->waiting);

@@ -485,7 +485,7 @@ ALWAYS_INLINE void mm_groups(enum rows_kind kind, rows_side_by_side_fn *token,
     }
 }
 
-/* Not inlined: each takes its time to compile, and is called for sixteen rows at once. */
+/* Not inlined: each takes its time to compile, and is called for many rows at once. */
 #define ROWS_FUNCTION(name, type, single)                                                          \
     static __attribute__((noinline)) void name(float *y, size_t y_stride, const rows_at *at,       \
                                                const uint8_t *ahead, int32_t n_row, int32_t n_col, \

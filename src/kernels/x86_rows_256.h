@@ -185,14 +185,11 @@ ALWAYS_INLINE ivec iv_four(const int8_t *q) {
 
 enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
 
-/* acc + four dwords of codes, none above max, * q[0..15], lane by lane, as in x86_rows_512.h. */
+/* acc + four dwords of codes, none above max, * q[0..15], lane by lane. */
 ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t *q) {
-    typedef int32_t any_dword __attribute__((aligned(1), may_alias));
     (void)max;
     for (int k = 0; k < 4; k++) {
-        __asm__("vpdpbusd %2%{1to8%}, %1, %0"
-                : "+v"(acc)
-                : "v"(code[k]), "m"(*(const any_dword *)(const void *)(q + 4 * k)));
+        DOT_BROADCAST(8, acc, code[k], q + 4 * k);
     }
     return acc;
 }

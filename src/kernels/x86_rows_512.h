@@ -190,15 +190,11 @@ ALWAYS_INLINE void fv_store_rows(float *y, fvec v, int32_t n_row) {
 
 enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
 
-/* acc + four dwords of codes, none above max, * q[0..15], lane by lane. Activations are broadcast
- * by the products themselves, which gcc 12 makes two instructions of. */
+/* acc + four dwords of codes, none above max, * q[0..15], lane by lane. */
 ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t *q) {
-    typedef int32_t any_dword __attribute__((aligned(1), may_alias));
     (void)max;
     for (int k = 0; k < 4; k++) {
-        __asm__("vpdpbusd %2%{1to16%}, %1, %0"
-                : "+v"(acc)
-                : "v"(code[k]), "m"(*(const any_dword *)(const void *)(q + 4 * k)));
+        DOT_BROADCAST(16, acc, code[k], q + 4 * k);
     }
     return acc;
 }

@@ -35,4 +35,12 @@ ALWAYS_INLINE float sum_lanes(__m256 a) {
     return _mm_cvtss_f32(sum_lanes_4(a, a, a, a));
 }
 
+/* acc += a dword of codes * q[0..3], lane by lane, with AVX-512 VNNI; lanes: 8 or 16, of 32 bits.
+ * The product itself broadcasts q, which gcc 12 makes two instructions of. */
+typedef int32_t any_dword __attribute__((aligned(1), may_alias));
+#define DOT_BROADCAST(lanes, acc, code, q)                                                         \
+    __asm__("vpdpbusd %2%{1to" #lanes "%}, %1, %0"                                                 \
+            : "+v"(acc)                                                                            \
+            : "v"(code), "m"(*(const any_dword *)(const void *)(q)))
+
 #endif

@@ -3,8 +3,7 @@
  * The search goes along one line at a time: block sizes at a middling depth, then depths at the
  * best size, then the other back end, then the page cache. A finer way costs more time than it
  * wins: around the best the rate is flat. Among ways within a tenth of the best the one with the
- * fewest reads in flight is taken that keep the drive busy while nobody looks: a demand then waits
- * for less.
+ * fewest reads in flight is taken, since a demand then waits for less; see keep_busy.
  */
 #include "streamer/probe.h"
 
@@ -252,7 +251,7 @@ static void keep_busy(const prober *p, way *w, double rate) {
     uint32_t longest = p->c->read_bytes ? w->read_bytes : longest_read(p->c->source);
     uint64_t room = p->c->room_bytes / (uint64_t)(w->depth + 1);
     while (lasting_depth(w, rate) > w->depth + 1) {
-        uint32_t next = 2 * (uint64_t)w->read_bytes < longest ? 2 * w->read_bytes : longest;
+        uint32_t next = w->read_bytes < longest / 2 ? 2 * w->read_bytes : longest;
         if (next <= w->read_bytes || next > room) {
             break;
         }
