@@ -179,7 +179,8 @@ typedef struct smoe_model_options {
     int32_t n_thread;      /* 0: one for each physical core this process may use, no more than its
                               cgroup lets run at once */
     smoe_switch pin;       /* bind threads to CPUs of their own, one a core first; auto: when there
-                              is one for each core. The calling thread is never bound. */
+                              is one for each core and room for every expert. The calling thread
+                              is never bound. */
     int32_t spec_ranks;    /* read the gate's next N ranks ahead at low priority; 0: off */
     smoe_precision precision;
     smoe_kv_type kv; /* how keys and values are kept; changes results slightly */

@@ -9,6 +9,8 @@
 #include "base/pool.h"
 #include "base/topology.h"
 #include "conductor/machine.h"
+#include "conductor/model.h"
+#include "model_util.h"
 
 static const char *root;
 
@@ -161,4 +163,32 @@ TEST(pool_pins_workers_and_never_the_caller) {
     CHECK_OK(pool_open(&p, n + 1, &err));
     CHECK(!pool_pin(p));
     pool_close(p);
+}
+
+/* A bound worker waits beside an idle CPU while the caller wakes up on its own, where the drive's
+ * interrupt arrives: a third of a streamed model's speed. */
+TEST(workers_are_bound_only_when_nothing_is_streamed) {
+    smoe_error err;
+    smoe_model *m;
+    int32_t n = topology_get()->n_core;
+    if (n < 2) {
+        SKIP("one core");
+    }
+    static const struct {
+        smoe_switch pin;
+        bool streams, binds;
+    } cases[] = {{SMOE_AUTO, false, true},
+                 {SMOE_AUTO, true, false},
+                 {SMOE_ON, true, true},
+                 {SMOE_OFF, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = test_model("tales-8m");
+        uint64_t ring_bytes = cases[i].streams ? ring_floor(path) : 0;
+        smoe_model_options o = {.n_thread = n, .ring_bytes = ring_bytes, .pin = cases[i].pin};
+        CHECK_OK(smoe_model_open(&m, path, &o, &err));
+        pthread_barrier_init(&all_here, NULL, (unsigned)n);
+        pool_run(m->pool, note_cpus, NULL, n);
+        CHECK_INT(cpus_of[1] == 1, cases[i].binds);
+        smoe_model_close(m);
+    }
 }

@@ -33,7 +33,7 @@ const option *model_option_rows(model_flags *f) {
         {OPTION_INT, 't', "threads", "N", &o->n_thread, 1, LIMIT_THREADS,
          "compute threads (default: one a physical core)", NULL},
         {OPTION_CHOICE, 0, "pin", "auto|on|off", &f->pin, 0, 0,
-         "bind threads to CPUs (auto: when there is one for each core)", NULL},
+         "bind threads to CPUs (auto: one for each core, none streaming)", NULL},
         {OPTION_INT, 0, "spec", "N", &o->spec_ranks, 0, LIMIT_EXPERTS,
          "read the gate's next N ranks ahead (default: 0)", NULL},
         {OPTION_CHOICE, 0, "lookahead", "auto|on|off", &f->lookahead, 0, 0,

@@ -91,13 +91,19 @@ static const io_ops *ops_for(smoe_io_choice choice) {
                                        : NULL;
 }
 
+static bool holds_every_expert(const smoe_model *m) {
+    return m->plan.ring_bytes >= streamer_ring_full(m->source);
+}
+
 /* With fewer threads than cores the system may move them to whichever core is idle, which is better
- * than to wait for the one they are bound to; with one for each core there is none to move to. */
+ * than to wait for the one they are bound to; with one for each core there is none to move to. When
+ * the drive is read all the time there is: the caller, which nobody binds, wakes up where the
+ * drive's interrupt arrives, and a worker bound to that CPU would wait beside an idle one. */
 static int start_threads(smoe_model *m, smoe_switch pin, smoe_error *err) {
     int32_t n_thread = m->plan.n_thread;
     int rc = pool_open(&m->pool, n_thread, err);
     if (rc != SMOE_OK || pin == SMOE_OFF ||
-        (pin == SMOE_AUTO && n_thread != topology_get()->n_core)) {
+        (pin == SMOE_AUTO && (n_thread != topology_get()->n_core || !holds_every_expert(m)))) {
         return rc;
     }
     if (!pool_pin(m->pool)) {
@@ -117,7 +123,7 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
     }
     /* With room for every expert each is read once, however; a back end of the caller's own is not
      * to be judged by the drive. */
-    bool probes = !ops && m->plan.ring_bytes < streamer_ring_full(m->source);
+    bool probes = !ops && !holds_every_expert(m);
     streamer_config c = {.source = m->source,
                          .ops = ops ? ops : ops_for(o->io),
                          .direct = o->direct,
@@ -196,7 +202,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
         learn_load(m);
     }
     /* What fits is read in idle time, whether earlier runs used it or not. */
-    if (m->plan.ring_bytes >= streamer_ring_full(m->source) && !o.resident) {
+    if (holds_every_expert(m) && !o.resident) {
         rc = streamer_warm_rest(m->streamer, err);
     }
     if (rc != SMOE_OK) {
