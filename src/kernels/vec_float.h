@@ -3,7 +3,8 @@
  *   vecf, VEC_LANES, vec_zero(), vec_load(p), vec_load_part(p, n), vec_store(p, v),
  *   vec_store_part(p, v, n), vec_set1(a), vec_fma(a, b, c) = a * b + c, vec_load_bf16(p),
  *   vec_load_f16(p), vec_sum(v), vec_put_sums(out, first, v): four floats, the sums of the four
- *   vectors at v, stored or, unless first, added
+ *   vectors at v, stored or, unless first, added; VEC_PUT_SUMS_4(out, stride, v), or the template's
+ *   own: vec_put_sums of v[0] to v[3], stored
  *   FLOAT_TOKENS             tokens of a register tile of FLOAT_ROWS rows
  *   FLOAT_SINGLE_ROWS        rows of one against a single token: FLOAT_ROWS or a multiple
  *   KV_QUERIES, KV_MIX_VECS  queries of a register tile of FLOAT_ROWS rows, or of so many vectors
@@ -33,6 +34,15 @@ ALWAYS_INLINE vecf load_weights_part(enum float_kind kind, const uint8_t *p, int
 }
 
 /* ---- tiles */
+
+#ifndef VEC_PUT_SUMS_4
+#define VEC_PUT_SUMS_4 put_sums_4
+ALWAYS_INLINE void put_sums_4(float *out, size_t stride, vecf (*v)[FLOAT_SINGLE_ROWS]) {
+    for (int i = 0; i < 4; i++) {
+        vec_put_sums(out + stride * (size_t)i, true, v[i]);
+    }
+}
+#endif
 
 /* One step of a tile: VEC_LANES columns from c on, or with part above 0 only so many. */
 ALWAYS_INLINE void float_step(enum float_kind kind, int n_row, int n_tok, int32_t part,
@@ -72,6 +82,10 @@ ALWAYS_INLINE void float_tile(enum float_kind kind, int n_row, int n_tok, bool f
     }
     if (c < n) {
         float_step(kind, n_row, n_tok, n - c, row, c, x, x_stride, acc);
+    }
+    if (n_row == 4 && n_tok == 4 && first) {
+        VEC_PUT_SUMS_4(y, y_stride, acc);
+        return;
     }
     for (int t = 0; t < n_tok; t++, y += y_stride) {
         for (int r = 0; r < n_row && n_row > 1; r += 4) {
@@ -218,16 +232,38 @@ enum { KV_STRIP_ROWS = 8, KV_STRIPS_AHEAD = 2 };
 
 /* The strip of k that begins at row i; what follows is fetched, also past k's end, where the cache
  * mostly goes on. */
-ALWAYS_INLINE kv_rows kv_strip(const kv_rows *k, size_t row_bytes, int32_t i) {
+ALWAYS_INLINE kv_rows kv_strip_of(const kv_rows *k, size_t row_bytes, int32_t i, int32_t n_row) {
     kv_rows strip = *k;
-    size_t bytes = KV_STRIP_ROWS * row_bytes;
+    size_t bytes = (size_t)n_row * row_bytes;
     strip.at = (const uint8_t *)k->at + (size_t)i * row_bytes;
-    strip.n_row = k->n_row - i < KV_STRIP_ROWS ? k->n_row - i : KV_STRIP_ROWS;
-    uintptr_t next = (uintptr_t)strip.at + KV_STRIPS_AHEAD * bytes;
+    strip.n_row = k->n_row - i < n_row ? k->n_row - i : n_row;
+    uintptr_t next = (uintptr_t)strip.at + KV_STRIPS_AHEAD * KV_STRIP_ROWS * row_bytes;
     for (size_t b = 0; b < bytes; b += 64) {
         __builtin_prefetch((const void *)(next + b), 0, 3);
     }
     return strip;
+}
+
+ALWAYS_INLINE kv_rows kv_strip(const kv_rows *k, size_t row_bytes, int32_t i) {
+    return kv_strip_of(k, row_bytes, i, KV_STRIP_ROWS);
+}
+
+/* With this many queries rows are turned into floats once for all of them, unless they have more
+ * values than KV_SHARED_DIM. Sums of kv_mix are loaded and stored for each strip: the longer the
+ * better, as long as the floats leave room in L1. */
+enum { KV_SHARED_QUERIES = 16, KV_SHARED_FLOATS = 4096 };
+enum { KV_SHARED_DIM = KV_SHARED_FLOATS / KV_STRIP_ROWS };
+
+/* Strip, of at most KV_SHARED_FLOATS values in rows padded to whole vectors, as floats in buf. */
+typedef kv_rows kv_floats_fn(const kv_rows *strip, float *buf);
+
+static kv_rows f16_floats(const kv_rows *strip, float *buf) {
+    size_t width = ((size_t)strip->dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    const uint16_t *row = strip->at;
+    for (int32_t r = 0; r < strip->n_row; r++, row += strip->row_stride) {
+        dequant_f16(row, strip->dim, buf + (size_t)r * width);
+    }
+    return (kv_rows){buf, width, strip->n_row, strip->dim};
 }
 
 ALWAYS_INLINE void kv_dot_strip(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
@@ -243,6 +279,16 @@ ALWAYS_INLINE void kv_dot_strip(enum float_kind kind, const float *q, int32_t n_
     }
 }
 
+static void kv_dot_floats(kv_floats_fn *to_floats, size_t row_bytes, const float *q, int32_t n_q,
+                          const kv_rows *k, float *out, size_t out_stride) {
+    float buf[KV_SHARED_FLOATS] __attribute__((aligned(64)));
+    for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
+        kv_rows strip = kv_strip(k, row_bytes, i);
+        strip = to_floats(&strip, buf);
+        kv_dot_strip(KIND_F32, q, n_q, &strip, out + i, out_stride);
+    }
+}
+
 static void kv_scale(float scale, int32_t n_q, int32_t n_row, float *out, size_t out_stride) {
     for (int32_t j = 0; j < n_q; j++) {
         for (int32_t i = 0; i < n_row; i++) {
@@ -253,9 +299,13 @@ static void kv_scale(float scale, int32_t n_q, int32_t n_row, float *out, size_t
 
 ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
                           float scale, float *out, size_t out_stride) {
-    for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
-        kv_rows strip = kv_strip(k, k->row_stride * float_kind_bytes[kind], i);
-        kv_dot_strip(kind, q, n_q, &strip, out + i, out_stride);
+    if (kind == KIND_F16 && n_q >= KV_SHARED_QUERIES && k->dim <= KV_SHARED_DIM) {
+        kv_dot_floats(f16_floats, 2 * k->row_stride, q, n_q, k, out, out_stride);
+    } else {
+        for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
+            kv_rows strip = kv_strip(k, k->row_stride * float_kind_bytes[kind], i);
+            kv_dot_strip(kind, q, n_q, &strip, out + i, out_stride);
+        }
     }
     kv_scale(scale, n_q, k->n_row, out, out_stride);
 }
@@ -328,8 +378,23 @@ ALWAYS_INLINE void kv_mix_strip(enum float_kind kind, const float *p, size_t p_s
     }
 }
 
+static void kv_mix_floats(kv_floats_fn *to_floats, size_t row_bytes, const float *p,
+                          size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
+    float buf[KV_SHARED_FLOATS] __attribute__((aligned(64)));
+    int32_t most = KV_SHARED_FLOATS / ((v->dim + 31) / 32 * 32);
+    for (int32_t i = 0; i < v->n_row; i += most) {
+        kv_rows strip = kv_strip_of(v, row_bytes, i, most);
+        strip = to_floats(&strip, buf);
+        kv_mix_strip(KIND_F32, p + i, p_stride, n_q, &strip, acc);
+    }
+}
+
 ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, size_t p_stride, int32_t n_q,
                           const kv_rows *v, float *acc) {
+    if (kind == KIND_F16 && n_q >= KV_SHARED_QUERIES && v->dim <= KV_SHARED_DIM) {
+        kv_mix_floats(f16_floats, 2 * v->row_stride, p, p_stride, n_q, v, acc);
+        return;
+    }
     for (int32_t i = 0; i < v->n_row; i += KV_STRIP_ROWS) {
         kv_rows strip = kv_strip(v, v->row_stride * float_kind_bytes[kind], i);
         kv_mix_strip(kind, p + i, p_stride, n_q, &strip, acc);

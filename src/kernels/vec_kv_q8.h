@@ -102,35 +102,28 @@ static void q8_dot_direct(const float *q, int32_t n_q, const kv_rows *strip, flo
     }
 }
 
-enum { Q8_STRIP_DIM = 512 };
-
-/* A strip of rows of at most Q8_STRIP_DIM values, dequantised once for all queries. */
-static void q8_dot_dequantised(const float *q, int32_t n_q, const kv_rows *strip, float *out,
-                               size_t out_stride) {
-    float buf[KV_STRIP_ROWS * Q8_STRIP_DIM] __attribute__((aligned(64)));
+static kv_rows q8_floats(const kv_rows *strip, float *buf) {
     size_t n_block = kv_row_units(KV_Q8, strip->dim);
-    kv_rows floats = {buf, n_block * Q8_VALUES, strip->n_row, strip->dim};
-    for (int32_t r = 0; r < strip->n_row; r++) {
-        const block_q8 *b = (const block_q8 *)strip->at + (size_t)r * strip->row_stride;
-        float *to = buf + (size_t)r * floats.row_stride;
-        for (size_t c = 0; c < n_block; c++, b++) {
-            vecf scale = vec_set1_f16(&b->d);
+    const block_q8 *row = strip->at;
+    float *to = buf;
+    for (int32_t r = 0; r < strip->n_row; r++, row += strip->row_stride) {
+        for (size_t c = 0; c < n_block; c++) {
+            vecf scale = vec_set1_f16(&row[c].d);
             for (int n = 0; n < Q8_VECS; n++, to += VEC_LANES) {
-                vec_store(to, q8_values(b, n, scale));
+                vec_store(to, q8_values(&row[c], n, scale));
             }
         }
     }
-    kv_dot_strip(KIND_F32, q, n_q, &floats, out, out_stride);
+    return (kv_rows){buf, n_block * Q8_VALUES, strip->n_row, strip->dim};
 }
 
 static void kv_dot_q8(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,
                       size_t out_stride) {
-    bool is_shared = n_q > KV_QUERIES && k->dim <= Q8_STRIP_DIM;
-    for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
-        kv_rows strip = kv_strip(k, k->row_stride * sizeof(block_q8), i);
-        if (is_shared) {
-            q8_dot_dequantised(q, n_q, &strip, out + i, out_stride);
-        } else {
+    if (n_q > KV_QUERIES && k->dim <= KV_SHARED_DIM) {
+        kv_dot_floats(q8_floats, k->row_stride * sizeof(block_q8), q, n_q, k, out, out_stride);
+    } else {
+        for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
+            kv_rows strip = kv_strip(k, k->row_stride * sizeof(block_q8), i);
             q8_dot_direct(q, n_q, &strip, out + i, out_stride);
         }
     }
@@ -226,6 +219,10 @@ static void q8_mix_strip(const float *p, size_t p_stride, int32_t n_q, const kv_
 }
 
 static void kv_mix_q8(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
+    if (n_q >= KV_SHARED_QUERIES && v->dim <= KV_SHARED_DIM) {
+        kv_mix_floats(q8_floats, v->row_stride * sizeof(block_q8), p, p_stride, n_q, v, acc);
+        return;
+    }
     for (int32_t i = 0; i < v->n_row; i += KV_STRIP_ROWS) {
         kv_rows strip = kv_strip(v, v->row_stride * sizeof(block_q8), i);
         q8_mix_strip(p + i, p_stride, n_q, &strip, acc);

@@ -84,6 +84,34 @@ ALWAYS_INLINE void vec_put_sums(float *out, bool first, const vecf v[4]) {
     _mm_storeu_ps(out, first ? sum : _mm_add_ps(_mm_loadu_ps(out), sum));
 }
 
+/* a with b: each lane of 128 bits has the sums of a's neighbours, then of b's. */
+ALWAYS_INLINE vecf add_neighbours(vecf a, vecf b) {
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+
+/* The same for lanes of 128 bits (which: 0x88 and 0xdd), or a's halves and b's (0x44 and 0xee). */
+#define ADD_WIDE(a, b, even, odd)                                                                  \
+    _mm512_add_ps(_mm512_shuffle_f32x4(a, b, even), _mm512_shuffle_f32x4(a, b, odd))
+
+/* Sixteen sums at once, by the tree of vec_sum: halves, neighbours twice, then what is left. */
+ALWAYS_INLINE void vec_put_sums_4(float *out, size_t stride, vecf (*v)[FLOAT_SINGLE_ROWS]) {
+    vecf part[2];
+    for (int i = 0; i < 2; i++) {
+        vecf half[4];
+        for (int r = 0; r < 4; r++) {
+            half[r] = ADD_WIDE(v[2 * i][r], v[2 * i + 1][r], 0x44, 0xee);
+        }
+        part[i] =
+            add_neighbours(add_neighbours(half[0], half[1]), add_neighbours(half[2], half[3]));
+    }
+    vecf sum = ADD_WIDE(part[0], part[1], 0x88, 0xdd);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(sum));
+    _mm_storeu_ps(out + stride, _mm512_extractf32x4_ps(sum, 1));
+    _mm_storeu_ps(out + 2 * stride, _mm512_extractf32x4_ps(sum, 2));
+    _mm_storeu_ps(out + 3 * stride, _mm512_extractf32x4_ps(sum, 3));
+}
+#define VEC_PUT_SUMS_4 vec_put_sums_4
+
 #include "kernels/x86_float.h"
 
 void kernels_fill_avx512(kernels *k) {

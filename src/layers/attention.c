@@ -18,11 +18,9 @@ typedef struct attn_state {
     const weight *w; /* the layer's, by role */
     const batch *batch;
     int32_t layer;
-    int32_t n_q;          /* query heads of a task, at most ATTN_QUERIES */
-    int32_t tok_per_task; /* at most ATTN_TOKENS */
+    int32_t n_q;          /* query heads of a task */
+    int32_t tok_per_task; /* n_q times that is at most ATTN_QUERIES */
 } attn_state;
-
-enum { ATTN_TOKENS = 4 };
 
 static char *kv_row(const kv_cache *kv, uint64_t offset, int32_t head, int32_t pos, int32_t dim) {
     uint64_t row = (uint64_t)head * (uint64_t)kv->context_tok + (uint64_t)pos;
@@ -89,94 +87,165 @@ static void position_task(void *job, int32_t tok, int32_t thread) {
     }
 }
 
-/* One token's query heads that share a head of the cache. */
-typedef struct attn_group {
+/* Tokens of one sequence and their query heads that share a head of the cache: each token has n_q
+ * queries, one after the other. What several tokens see of a tile is multiplied with the queries of
+ * all; the sums of each query go over its positions in order either way. */
+typedef struct attn_block {
+    const attn_state *a;
     const kv_cache *kv;
-    const float *q; /* [n_q][head_dim] */
-    float *out;     /* [n_q][v_head_dim] */
-    int32_t first;  /* positions first .. end - 1 are seen */
-    int32_t end;
-    float max[ATTN_QUERIES];
-    float sum[ATTN_QUERIES];
-} attn_group;
+    int32_t tok, n_tok; /* of the batch */
+    int32_t head, kv_head;
+    float *q;                                   /* [n_tok * n_q][head_dim] */
+    float *out;                                 /* [n_tok * n_q][v_head_dim] */
+    float *score;                               /* [n_tok * n_q][ATTN_TILE_TOK] */
+    int32_t first[ATTN_QUERIES];                /* [n_tok]: positions first .. end - 1 are seen */
+    int32_t end[ATTN_QUERIES];                  /* [n_tok] */
+    float max[ATTN_QUERIES], sum[ATTN_QUERIES]; /* [n_tok * n_q] */
+} attn_block;
 
-static void group_start(const attn_state *a, int32_t tok, int32_t head, attn_group *g) {
+/* Positions that some token sees, and those that all do, which may be none. */
+typedef struct attn_span {
+    int32_t first, end;
+    int32_t all_first, all_end;
+} attn_span;
+
+static void block_start(attn_block *b, float *work) {
+    const attn_state *a = b->a;
     const exec *e = a->exec;
-    int32_t dim = a->spec->head_dim, v_dim = a->spec->v_head_dim;
-    g->kv = a->batch->kv[tok];
-    g->q = e->s.q + (size_t)tok * (size_t)(a->spec->n_head * dim) + (size_t)head * (size_t)dim;
-    g->out = e->s.attn.f + (size_t)tok * e->s.attn.f_stride + (size_t)head * (size_t)v_dim;
-    g->end = a->batch->pos[tok] + 1;
-    g->first = a->spec->window_tok ? g->end - a->spec->window_tok : 0;
-    g->first = g->first > 0 ? g->first : 0;
-    for (int32_t j = 0; j < a->n_q; j++) {
-        g->max[j] = -HUGE_VALF;
-        g->sum[j] = 0;
+    size_t dim = (size_t)a->spec->head_dim, v_dim = (size_t)a->spec->v_head_dim;
+    size_t n_q = (size_t)a->n_q, n = n_q * (size_t)b->n_tok;
+    b->score = work;
+    b->q = b->score + (size_t)ATTN_QUERIES * ATTN_TILE_TOK;
+    b->out = b->q + n * dim;
+    for (int32_t t = 0; t < b->n_tok; t++) {
+        size_t tok = (size_t)(b->tok + t);
+        const float *q = e->s.q + (tok * (size_t)a->spec->n_head + (size_t)b->head) * dim;
+        memcpy(b->q + (size_t)t * n_q * dim, q, n_q * dim * sizeof *q);
+        int32_t end = a->batch->pos[tok] + 1;
+        b->end[t] = end;
+        b->first[t] =
+            a->spec->window_tok && end > a->spec->window_tok ? end - a->spec->window_tok : 0;
     }
-    memset(g->out, 0, (size_t)(a->n_q * v_dim) * sizeof *g->out);
+    for (size_t j = 0; j < n; j++) {
+        b->max[j] = -HUGE_VALF;
+        b->sum[j] = 0;
+    }
+    memset(b->out, 0, n * v_dim * sizeof *b->out);
 }
 
-/* Takes in the positions of a tile that the token sees. */
-static void group_add_tile(const attn_state *a, attn_group *g, int32_t kv_head, int32_t tile,
-                           float *score) {
-    const kernels *k = a->exec->kernels;
-    const kv_cache *kv = g->kv;
-    int32_t dim = a->spec->head_dim, v_dim = a->spec->v_head_dim;
-    int32_t at = tile * ATTN_TILE_TOK, stop = at + ATTN_TILE_TOK;
-    at = at > g->first ? at : g->first;
-    stop = stop < g->end ? stop : g->end;
-    if (at >= stop) {
+/* What the tokens see between two positions. */
+static attn_span block_span(const attn_block *b, int32_t from, int32_t to) {
+    attn_span s = {to, from, from, to};
+    for (int32_t t = 0; t < b->n_tok; t++) {
+        int32_t first = b->first[t] > from ? b->first[t] : from;
+        int32_t end = b->end[t] < to ? b->end[t] : to;
+        s.first = first < s.first ? first : s.first;
+        s.end = end > s.end ? end : s.end;
+        s.all_first = first > s.all_first ? first : s.all_first;
+        s.all_end = end < s.all_end ? end : s.all_end;
+    }
+    return s;
+}
+
+/* From the scores of the n positions that query j sees of a tile to weights; where the maximum
+ * grows, the sums so far shrink. */
+static void weigh_query(attn_block *b, int32_t j, float *score, int32_t n) {
+    const kernels *k = b->a->exec->kernels;
+    float tile_max = k->max_of(score, n);
+    if (tile_max > b->max[j]) {
+        int32_t v_dim = b->a->spec->v_head_dim;
+        float *out = b->out + (size_t)j * (size_t)v_dim;
+        float shrink = expf(b->max[j] - tile_max); /* 0 at the first tile */
+        b->max[j] = tile_max;
+        b->sum[j] *= shrink;
+        for (int32_t c = 0; c < v_dim; c++) {
+            out[c] *= shrink;
+        }
+    }
+    b->sum[j] += k->exp_sum(score, b->max[j], n);
+}
+
+/* Adds positions from .. to - 1 to the sums of queries j .. j + n - 1. */
+static void mix_range(attn_block *b, const attn_span *s, int32_t j, int32_t n, int32_t from,
+                      int32_t to) {
+    if (from >= to) {
         return;
     }
-    kv_rows keys = kv_rows_of(kv, kv->k_offset[a->layer], kv_head, at, stop, dim);
-    kv_rows values = kv_rows_of(kv, kv->v_offset[a->layer], kv_head, at, stop, v_dim);
-    k->kv_dot[kv->type](g->q, a->n_q, &keys, (float)a->spec->scale, score, ATTN_TILE_TOK);
-    for (int32_t j = 0; j < a->n_q; j++) {
-        float *row = score + j * ATTN_TILE_TOK;
-        float tile_max = k->max_of(row, stop - at);
-        if (tile_max > g->max[j]) {
-            float *out = g->out + (size_t)j * (size_t)v_dim;
-            float shrink = expf(g->max[j] - tile_max); /* 0 at the first tile */
-            g->max[j] = tile_max;
-            g->sum[j] *= shrink;
-            for (int32_t c = 0; c < v_dim; c++) {
-                out[c] *= shrink;
-            }
-        }
-        g->sum[j] += k->exp_sum(row, g->max[j], stop - at);
-    }
-    k->kv_mix[kv->type](score, ATTN_TILE_TOK, a->n_q, &values, g->out);
+    const attn_state *a = b->a;
+    int32_t v_dim = a->spec->v_head_dim;
+    kv_rows values = kv_rows_of(b->kv, b->kv->v_offset[a->layer], b->kv_head, from, to, v_dim);
+    a->exec->kernels->kv_mix[b->kv->type](b->score + (size_t)j * ATTN_TILE_TOK + (from - s->first),
+                                          ATTN_TILE_TOK, n, &values,
+                                          b->out + (size_t)j * (size_t)v_dim);
 }
 
-/* A few tokens and the query heads of one head of the cache, or some of them: a tile of the cache
- * is read once for all of them. */
+/* Takes in the positions of a tile. Scores past what a token sees are computed and never used. */
+static void block_add_tile(attn_block *b, int32_t tile) {
+    const attn_state *a = b->a;
+    int32_t from = tile * ATTN_TILE_TOK, to = from + ATTN_TILE_TOK, n_q = a->n_q;
+    attn_span s = block_span(b, from, to);
+    if (s.first >= s.end) {
+        return;
+    }
+    kv_rows keys =
+        kv_rows_of(b->kv, b->kv->k_offset[a->layer], b->kv_head, s.first, s.end, a->spec->head_dim);
+    a->exec->kernels->kv_dot[b->kv->type](b->q, b->n_tok * n_q, &keys, (float)a->spec->scale,
+                                          b->score, ATTN_TILE_TOK);
+    bool shares = s.all_first < s.all_end;
+    for (int32_t t = 0; t < b->n_tok; t++) {
+        int32_t first = b->first[t] > from ? b->first[t] : from;
+        int32_t end = b->end[t] < to ? b->end[t] : to;
+        for (int32_t j = t * n_q; j < (t + 1) * n_q && first < end; j++) {
+            weigh_query(b, j, b->score + (size_t)j * ATTN_TILE_TOK + (first - s.first),
+                        end - first);
+        }
+        mix_range(b, &s, t * n_q, n_q, first, shares ? s.all_first : end);
+    }
+    if (!shares) {
+        return;
+    }
+    mix_range(b, &s, 0, b->n_tok * n_q, s.all_first, s.all_end);
+    for (int32_t t = 0; t < b->n_tok; t++) {
+        int32_t end = b->end[t] < to ? b->end[t] : to;
+        mix_range(b, &s, t * n_q, n_q, s.all_end, end);
+    }
+}
+
+static void block_end(const attn_block *b) {
+    const attn_state *a = b->a;
+    const rows *to = &a->exec->s.attn;
+    int32_t v_dim = a->spec->v_head_dim;
+    for (int32_t j = 0; j < b->n_tok * a->n_q; j++) {
+        size_t tok = (size_t)(b->tok + j / a->n_q);
+        float *out = to->f + tok * to->f_stride + (size_t)(b->head + j % a->n_q) * (size_t)v_dim;
+        float scale = 1.0f / b->sum[j];
+        for (int32_t c = 0; c < v_dim; c++) {
+            out[c] = b->out[(size_t)j * (size_t)v_dim + (size_t)c] * scale;
+        }
+    }
+}
+
+/* A few tokens and the query heads of one head of the cache, or some of them. */
 static void attend_task(void *job, int32_t task, int32_t thread) {
     const attn_state *a = job;
-    float *score = a->exec->s.score + (size_t)thread * ATTN_QUERIES * ATTN_TILE_TOK;
-    int32_t n_piece = a->spec->n_head / a->n_q, v_dim = a->spec->v_head_dim;
+    float *work = a->exec->s.attend + (size_t)thread * a->exec->s.attend_stride;
+    int32_t n_piece = a->spec->n_head / a->n_q;
     int32_t head = task % n_piece * a->n_q, tok = task / n_piece * a->tok_per_task;
-    int32_t kv_head = head / (a->spec->n_head / a->spec->n_kv_head);
-    int32_t n_tok =
-        a->batch->n_tok - tok < a->tok_per_task ? a->batch->n_tok - tok : a->tok_per_task;
-    attn_group group[ATTN_TOKENS];
-    int32_t first = INT32_MAX, end = 0;
-    for (int32_t t = 0; t < n_tok; t++) {
-        group_start(a, tok + t, head, &group[t]);
-        first = group[t].first < first ? group[t].first : first;
-        end = group[t].end > end ? group[t].end : end;
-    }
-    for (int32_t tile = first / ATTN_TILE_TOK; tile * ATTN_TILE_TOK < end; tile++) {
-        for (int32_t t = 0; t < n_tok; t++) {
-            group_add_tile(a, &group[t], kv_head, tile, score);
+    int32_t stop = tok + a->tok_per_task;
+    stop = stop < a->batch->n_tok ? stop : a->batch->n_tok;
+    while (tok < stop) {
+        attn_block b = {.a = a, .kv = a->batch->kv[tok], .tok = tok, .head = head};
+        b.kv_head = head / (a->spec->n_head / a->spec->n_kv_head);
+        while (tok < stop && a->batch->kv[tok] == b.kv) {
+            tok++;
         }
-    }
-    for (int32_t t = 0; t < n_tok; t++) {
-        for (int32_t j = 0; j < a->n_q; j++) {
-            float scale = 1.0f / group[t].sum[j];
-            for (int32_t c = 0; c < v_dim; c++) {
-                group[t].out[j * v_dim + c] *= scale;
-            }
+        b.n_tok = tok - b.tok;
+        block_start(&b, work);
+        attn_span s = block_span(&b, 0, INT32_MAX);
+        for (int32_t tile = s.first / ATTN_TILE_TOK; tile * ATTN_TILE_TOK < s.end; tile++) {
+            block_add_tile(&b, tile);
         }
+        block_end(&b);
     }
 }
 
@@ -195,10 +264,12 @@ static int32_t heads_per_task(const attn_state *a, int64_t enough) {
 static void attend(attn_state *a, const exec *e) {
     int32_t n_tok = a->batch->n_tok;
     int64_t enough = 2 * (int64_t)pool_threads(e->pool);
-    a->tok_per_task = n_tok / ATTN_TOKENS * a->spec->n_kv_head >= enough ? ATTN_TOKENS : 1;
     a->n_q = heads_per_task(a, enough);
+    int32_t n_piece = a->spec->n_head / a->n_q, most = ATTN_QUERIES / a->n_q;
+    int64_t spare = (int64_t)n_tok * n_piece / enough;
+    a->tok_per_task = spare < 1 ? 1 : spare < most ? (int32_t)spare : most;
     int32_t n_block = (n_tok + a->tok_per_task - 1) / a->tok_per_task;
-    pool_run(e->pool, attend_task, a, n_block * (a->spec->n_head / a->n_q));
+    pool_run(e->pool, attend_task, a, n_block * n_piece);
 }
 
 void attention_gqa(const exec *e, int32_t layer, const batch *b) {

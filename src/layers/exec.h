@@ -63,11 +63,12 @@ typedef struct scratch {
     float *out;      /* [max(max_tok, max_slot)][d_model]: block or expert outputs */
     float *rope_cos; /* [n_rope][max_tok][rope dim / 2] */
     float *rope_sin;
-    float *score;    /* [n_thread][ATTN_QUERIES][ATTN_TILE_TOK]: a tile of attention scores */
-    float *router;   /* [max_tok][n_expert] */
-    float *weight;   /* [max_tok][n_expert_used] */
-    int32_t *choice; /* [max_tok][ranks]: expert ids by rank; ranks = used + spec_ranks */
-    int32_t *slot;   /* [max_tok][n_expert_used]: where that pair went */
+    float *attend; /* [n_thread][attend_stride]: what a task of attention works with */
+    size_t attend_stride;
+    float *router;          /* [max_tok][n_expert] */
+    float *weight;          /* [max_tok][n_expert_used] */
+    int32_t *choice;        /* [max_tok][ranks]: expert ids by rank; ranks = used + spec_ranks */
+    int32_t *slot;          /* [max_tok][n_expert_used]: where that pair went */
     int32_t *token_of_slot; /* [max_slot] */
     int32_t *first_slot;    /* [n_expert + 1] */
     int32_t *needed;        /* [n_expert]: distinct experts of the layer */

@@ -26,6 +26,7 @@ static rows take_rows(placer *p, int64_t n, int32_t width, bool with_q8) {
 
 typedef struct widths {
     int32_t q, k, v, attn;
+    int32_t head;         /* a query and the sum of its values */
     int32_t expert;       /* of experts */
     int32_t wide, shared; /* of dense and shared FFNs; of the shared alone */
     int32_t n_expert, n_used;
@@ -44,6 +45,7 @@ static widths widths_of(const spec *s) {
         w.k = larger(w.k, a->n_kv_head * a->head_dim);
         w.v = larger(w.v, a->n_kv_head * a->v_head_dim);
         w.attn = larger(w.attn, a->n_head * a->v_head_dim);
+        w.head = larger(w.head, a->head_dim + a->v_head_dim);
         w.shared = larger(w.shared, f->shared_width);
         w.wide = larger(w.wide, f->kind == FFN_DENSE ? f->width : f->shared_width);
         if (f->kind == FFN_MOE) {
@@ -95,7 +97,8 @@ static void lay_out(scratch *s, placer *p, const scratch_config *c) {
     s->out = take(p, slots * m->d_model, sizeof(float));
     s->rope_cos = take(p, m->n_rope * tok * rope_half, sizeof(float));
     s->rope_sin = take(p, m->n_rope * tok * rope_half, sizeof(float));
-    s->score = take(p, (int64_t)c->n_thread * ATTN_QUERIES * ATTN_TILE_TOK, sizeof(float));
+    s->attend_stride = (size_t)ATTN_QUERIES * (size_t)(ATTN_TILE_TOK + w.head);
+    s->attend = take(p, (int64_t)c->n_thread * (int64_t)s->attend_stride, sizeof(float));
     s->router = take(p, tok * w.n_expert, sizeof(float));
     s->weight = take(p, slots, sizeof(float));
     s->choice = take(p, tok * (w.n_used + c->spec_ranks), sizeof(int32_t));
