@@ -18,8 +18,8 @@
 #include "base/mem.h"
 #include "kernels/kernels.h"
 
-enum { CONTEXT_TOK = 8192, DIM = 128, TILE_TOK = 128, MAX_QUERIES = 32, REPEATS = 9 };
-static const int32_t query_heads[] = {1, 4, 8, MAX_QUERIES};
+enum { CONTEXT_TOK = 8192, DIM = 128, TILE_TOK = 128, MAX_QUERIES = 64, REPEATS = 9 };
+static const int32_t query_heads[] = {1, 4, 8, 32, MAX_QUERIES};
 static const size_t CACHE_BYTES = (size_t)128 << 20;
 static const char *const type_name[KV_TYPES] = {"f32", "f16", "q8"};
 

@@ -70,6 +70,7 @@ void mm_dequant_q8_neon(dequant_fn *dequant, size_t chunk_bytes, float *y, size_
 
 void kernels_fill_float_neon(kernels *k) {
     fill_float_slots(k);
+    fill_kv_slots(k);
     fill_q8_slots(k);
 }
 

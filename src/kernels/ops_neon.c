@@ -149,6 +149,7 @@ ALWAYS_INLINE void vec_store_f16(uint16_t *p, vecf v) {
 void kernels_fill_neon(kernels *k) {
     k->name = "neon";
     fill_row_slots(k);
+    fill_exp_slots(k);
     k->rms_norm = rms_norm;
     k->max_of = max_of;
     kernels_fill_float_neon(k);

@@ -1,5 +1,5 @@
-/* Private to kernels/: matrix products with float activations and attention over cached rows, a
- * template that knows no instruction set. The includer defines the vector type and its operations:
+/* Private to kernels/: matrix products with float activations, a template that knows no instruction
+ * set. The includer defines the vector type and its operations:
  *   vecf, VEC_LANES, vec_zero(), vec_load(p), vec_load_part(p, n), vec_store(p, v),
  *   vec_store_part(p, v, n), vec_set1(a), vec_fma(a, b, c) = a * b + c, vec_load_bf16(p),
  *   vec_load_f16(p), vec_sum(v), vec_put_sums(out, first, v): four floats, the sums of the four
@@ -7,7 +7,6 @@
  *   own: vec_put_sums of v[0] to v[3], stored
  *   FLOAT_TOKENS             tokens of a register tile of FLOAT_ROWS rows
  *   FLOAT_SINGLE_ROWS        rows of one against a single token: FLOAT_ROWS or a multiple
- *   KV_QUERIES, KV_MIX_VECS  queries of a register tile of FLOAT_ROWS rows, or of so many vectors
  *
  * mm_f32: each chunk of MM_CHUNK columns of an output element is summed in the lanes of one vector
  * in order of columns, then over the lanes by a fixed tree, then added to y.
@@ -204,225 +203,12 @@ MM_F32(f32, READ_AS_IS(f32, 4), READ_AS_IS(f32, 4))
 MM_F32(f16, READ_AS_IS(f16, 2), READ_DEQUANTISED(f16, MM_CHUNK * 2))
 MM_F32(bf16, READ_AS_IS(bf16, 2), READ_DEQUANTISED(bf16, MM_CHUNK * 2))
 
-/* ---- attention over cached rows */
-
-/* All rows against n_q queries, a constant where this is inlined. */
-ALWAYS_INLINE void kv_dot_tile(enum float_kind kind, int n_q, const float *q, const kv_rows *k,
-                               float *out, size_t out_stride) {
-    const size_t row_bytes = k->row_stride * float_kind_bytes[kind], dim = (size_t)k->dim;
-    const int most = n_q == 1 ? FLOAT_SINGLE_ROWS : FLOAT_ROWS;
-    const uint8_t *row = k->at;
-    int32_t i = 0;
-    for (; i + most <= k->n_row; i += most, row += (size_t)most * row_bytes) {
-        float_tile(kind, most, n_q, true, out + i, out_stride, row, row_bytes, k->dim, q, dim);
-    }
-    for (; most > FLOAT_ROWS && i + FLOAT_ROWS <= k->n_row; i += FLOAT_ROWS) {
-        float_tile(kind, FLOAT_ROWS, n_q, true, out + i, out_stride, row, row_bytes, k->dim, q,
-                   dim);
-        row += FLOAT_ROWS * row_bytes;
-    }
-    for (; i < k->n_row; i++, row += row_bytes) {
-        float_tile(kind, 1, n_q, true, out + i, out_stride, row, row_bytes, k->dim, q, dim);
-    }
-}
-
-/* Rows go in strips that all queries finish before the next begins, so that a strip is read from
- * memory once; two strips ahead is far enough to have the rows in L1 by then. */
-enum { KV_STRIP_ROWS = 8, KV_STRIPS_AHEAD = 2 };
-
-/* The strip of k that begins at row i; what follows is fetched, also past k's end, where the cache
- * mostly goes on. */
-ALWAYS_INLINE kv_rows kv_strip_of(const kv_rows *k, size_t row_bytes, int32_t i, int32_t n_row) {
-    kv_rows strip = *k;
-    size_t bytes = (size_t)n_row * row_bytes;
-    strip.at = (const uint8_t *)k->at + (size_t)i * row_bytes;
-    strip.n_row = k->n_row - i < n_row ? k->n_row - i : n_row;
-    uintptr_t next = (uintptr_t)strip.at + KV_STRIPS_AHEAD * KV_STRIP_ROWS * row_bytes;
-    for (size_t b = 0; b < bytes; b += 64) {
-        __builtin_prefetch((const void *)(next + b), 0, 3);
-    }
-    return strip;
-}
-
-ALWAYS_INLINE kv_rows kv_strip(const kv_rows *k, size_t row_bytes, int32_t i) {
-    return kv_strip_of(k, row_bytes, i, KV_STRIP_ROWS);
-}
-
-/* With this many queries rows are turned into floats once for all of them, unless they have more
- * values than KV_SHARED_DIM. Sums of kv_mix are loaded and stored for each strip: the longer the
- * better, as long as the floats leave room in L1. */
-enum { KV_SHARED_QUERIES = 16, KV_SHARED_FLOATS = 4096 };
-enum { KV_SHARED_DIM = KV_SHARED_FLOATS / KV_STRIP_ROWS };
-
-/* Strip, of at most KV_SHARED_FLOATS values in rows padded to whole vectors, as floats in buf. */
-typedef kv_rows kv_floats_fn(const kv_rows *strip, float *buf);
-
-static kv_rows f16_floats(const kv_rows *strip, float *buf) {
-    size_t width = ((size_t)strip->dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
-    const uint16_t *row = strip->at;
-    for (int32_t r = 0; r < strip->n_row; r++, row += strip->row_stride) {
-        dequant_f16(row, strip->dim, buf + (size_t)r * width);
-    }
-    return (kv_rows){buf, width, strip->n_row, strip->dim};
-}
-
-ALWAYS_INLINE void kv_dot_strip(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
-                                float *out, size_t out_stride) {
-    int32_t j = 0;
-    for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
-        kv_dot_tile(kind, KV_QUERIES, q + (size_t)j * (size_t)k->dim, k,
-                    out + (size_t)j * out_stride, out_stride);
-    }
-    for (; j < n_q; j++) {
-        kv_dot_tile(kind, 1, q + (size_t)j * (size_t)k->dim, k, out + (size_t)j * out_stride,
-                    out_stride);
-    }
-}
-
-static void kv_dot_floats(kv_floats_fn *to_floats, size_t row_bytes, const float *q, int32_t n_q,
-                          const kv_rows *k, float *out, size_t out_stride) {
-    float buf[KV_SHARED_FLOATS] __attribute__((aligned(64)));
-    for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
-        kv_rows strip = kv_strip(k, row_bytes, i);
-        strip = to_floats(&strip, buf);
-        kv_dot_strip(KIND_F32, q, n_q, &strip, out + i, out_stride);
-    }
-}
-
-static void kv_scale(float scale, int32_t n_q, int32_t n_row, float *out, size_t out_stride) {
-    for (int32_t j = 0; j < n_q; j++) {
-        for (int32_t i = 0; i < n_row; i++) {
-            out[(size_t)j * out_stride + (size_t)i] *= scale;
-        }
-    }
-}
-
-ALWAYS_INLINE void kv_dot(enum float_kind kind, const float *q, int32_t n_q, const kv_rows *k,
-                          float scale, float *out, size_t out_stride) {
-    if (kind == KIND_F16 && n_q >= KV_SHARED_QUERIES && k->dim <= KV_SHARED_DIM) {
-        kv_dot_floats(f16_floats, 2 * k->row_stride, q, n_q, k, out, out_stride);
-    } else {
-        for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
-            kv_rows strip = kv_strip(k, k->row_stride * float_kind_bytes[kind], i);
-            kv_dot_strip(kind, q, n_q, &strip, out + i, out_stride);
-        }
-    }
-    kv_scale(scale, n_q, k->n_row, out, out_stride);
-}
-
-/* n_vec vectors of columns from c on, over all rows, of n_q queries; the last vector has part lanes
- * (0: all). */
-ALWAYS_INLINE void kv_mix_columns(enum float_kind kind, int n_q, int n_vec, int32_t part,
-                                  const float *p, size_t p_stride, const kv_rows *rows, int32_t c,
-                                  float *acc) {
-    const size_t dim = (size_t)rows->dim, row_bytes = rows->row_stride * float_kind_bytes[kind];
-    const uint8_t *v = (const uint8_t *)rows->at + (size_t)c * float_kind_bytes[kind];
-    vecf sum[KV_QUERIES][8];
-    acc += c;
-    for (int j = 0; j < n_q; j++) {
-        for (int n = 0; n < n_vec; n++) {
-            float *at = acc + (size_t)j * dim;
-            sum[j][n] = part ? vec_load_part(at, part) : vec_load(at + n * VEC_LANES);
-        }
-    }
-    for (int32_t i = 0; i < rows->n_row; i++, v += row_bytes) {
-        vecf weight[KV_QUERIES];
-        for (int j = 0; j < n_q; j++) {
-            weight[j] = vec_set1(p[(size_t)j * p_stride + (size_t)i]);
-        }
-        for (int n = 0; n < n_vec; n++) {
-            vecf value = part ? load_weights_part(kind, v, part)
-                              : load_weights(kind, v + n * VEC_LANES * float_kind_bytes[kind]);
-            for (int j = 0; j < n_q; j++) {
-                sum[j][n] = vec_fma(weight[j], value, sum[j][n]);
-            }
-        }
-    }
-    for (int j = 0; j < n_q; j++) {
-        for (int n = 0; n < n_vec; n++) {
-            float *at = acc + (size_t)j * dim;
-            if (part) {
-                vec_store_part(at, sum[j][n], part);
-            } else {
-                vec_store(at + n * VEC_LANES, sum[j][n]);
-            }
-        }
-    }
-}
-
-/* n_q queries, a constant where this is inlined, n_vec vectors of columns at a time. */
-ALWAYS_INLINE void kv_mix_tile(enum float_kind kind, int n_q, int n_vec, const float *p,
-                               size_t p_stride, const kv_rows *v, float *acc) {
-    int32_t c = 0;
-    for (; c + n_vec * VEC_LANES <= v->dim; c += n_vec * VEC_LANES) {
-        kv_mix_columns(kind, n_q, n_vec, 0, p, p_stride, v, c, acc);
-    }
-    for (; c + VEC_LANES <= v->dim; c += VEC_LANES) {
-        kv_mix_columns(kind, n_q, 1, 0, p, p_stride, v, c, acc);
-    }
-    if (c < v->dim) {
-        kv_mix_columns(kind, n_q, 1, v->dim - c, p, p_stride, v, c, acc);
-    }
-}
-
-ALWAYS_INLINE void kv_mix_strip(enum float_kind kind, const float *p, size_t p_stride, int32_t n_q,
-                                const kv_rows *v, float *acc) {
-    const size_t dim = (size_t)v->dim;
-    int32_t j = 0;
-    for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
-        kv_mix_tile(kind, KV_QUERIES, KV_MIX_VECS, p + (size_t)j * p_stride, p_stride, v,
-                    acc + (size_t)j * dim);
-    }
-    for (; j < n_q; j++) {
-        kv_mix_tile(kind, 1, 8, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
-    }
-}
-
-static void kv_mix_floats(kv_floats_fn *to_floats, size_t row_bytes, const float *p,
-                          size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
-    float buf[KV_SHARED_FLOATS] __attribute__((aligned(64)));
-    int32_t most = KV_SHARED_FLOATS / ((v->dim + 31) / 32 * 32);
-    for (int32_t i = 0; i < v->n_row; i += most) {
-        kv_rows strip = kv_strip_of(v, row_bytes, i, most);
-        strip = to_floats(&strip, buf);
-        kv_mix_strip(KIND_F32, p + i, p_stride, n_q, &strip, acc);
-    }
-}
-
-ALWAYS_INLINE void kv_mix(enum float_kind kind, const float *p, size_t p_stride, int32_t n_q,
-                          const kv_rows *v, float *acc) {
-    if (kind == KIND_F16 && n_q >= KV_SHARED_QUERIES && v->dim <= KV_SHARED_DIM) {
-        kv_mix_floats(f16_floats, 2 * v->row_stride, p, p_stride, n_q, v, acc);
-        return;
-    }
-    for (int32_t i = 0; i < v->n_row; i += KV_STRIP_ROWS) {
-        kv_rows strip = kv_strip(v, v->row_stride * float_kind_bytes[kind], i);
-        kv_mix_strip(kind, p + i, p_stride, n_q, &strip, acc);
-    }
-}
-
-#define KV_KERNELS(type, kind)                                                                     \
-    static void kv_dot_##type(const float *q, int32_t n_q, const kv_rows *k, float scale,          \
-                              float *out, size_t out_stride) {                                     \
-        kv_dot(kind, q, n_q, k, scale, out, out_stride);                                           \
-    }                                                                                              \
-    static void kv_mix_##type(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v,      \
-                              float *acc) {                                                        \
-        kv_mix(kind, p, p_stride, n_q, v, acc);                                                    \
-    }
-KV_KERNELS(f32, KIND_F32)
-KV_KERNELS(f16, KIND_F16)
-
 static void fill_float_slots(kernels *k) {
     k->mm_f32[DT_F32] = mm_f32_f32;
     k->mm_f32[DT_F16] = mm_f32_f16;
     k->mm_f32[DT_BF16] = mm_f32_bf16;
     k->dequant_row[DT_F16] = dequant_f16;
     k->dequant_row[DT_BF16] = dequant_bf16;
-    k->kv_dot[KV_F32] = kv_dot_f32;
-    k->kv_dot[KV_F16] = kv_dot_f16;
-    k->kv_mix[KV_F32] = kv_mix_f32;
-    k->kv_mix[KV_F16] = kv_mix_f16;
 }
 
 #endif

@@ -1,17 +1,17 @@
 /* Private to kernels/: attention over cached rows of int8 blocks (KV_Q8), a template that knows no
- * instruction set. Needs what vec_float.h needs, and
+ * instruction set. Needs what vec_kv.h needs, and
  *   vec_mul(a, b)
  *   vec_load_int8(p)  VEC_LANES int8 as floats
  *   vec_set1_f16(p)   the f16 at p in all lanes
  *   Q8_QUERIES        queries of a register tile of kv_mix, a block of columns wide
  *
- * A code times its scale is exact in a float, and sums run in the order of vec_float.h's: the
+ * A code times its scale is exact in a float, and sums run in the order of vec_kv.h's: the
  * results have the bits of KV_F32 on the dequantised rows.
  */
 #ifndef SMOE_KERNELS_VEC_KV_Q8_H
 #define SMOE_KERNELS_VEC_KV_Q8_H
 
-#include "kernels/vec_float.h"
+#include "kernels/vec_kv.h"
 
 enum { Q8_VALUES = 32, Q8_VECS = Q8_VALUES / VEC_LANES };
 
@@ -90,14 +90,16 @@ ALWAYS_INLINE void q8_dot_rows(int n_q, const float *q, const kv_rows *k, float 
 
 /* A strip as it is, for each tile of queries anew. */
 static void q8_dot_direct(const float *q, int32_t n_q, const kv_rows *strip, float *out,
-                          size_t out_stride) {
+                          size_t out_stride, kv_fetch *fetch) {
     size_t dim = (size_t)strip->dim;
     int32_t j = 0;
     for (; j + KV_QUERIES <= n_q; j += KV_QUERIES) {
+        kv_fetch_part(fetch);
         q8_dot_rows(KV_QUERIES, q + (size_t)j * dim, strip, out + (size_t)j * out_stride,
                     out_stride);
     }
     for (; j < n_q; j++) {
+        kv_fetch_part(fetch);
         q8_dot_rows(1, q + (size_t)j * dim, strip, out + (size_t)j * out_stride, out_stride);
     }
 }
@@ -119,12 +121,15 @@ static kv_rows q8_floats(const kv_rows *strip, float *buf) {
 
 static void kv_dot_q8(const float *q, int32_t n_q, const kv_rows *k, float scale, float *out,
                       size_t out_stride) {
-    if (n_q > KV_QUERIES && k->dim <= KV_SHARED_DIM) {
-        kv_dot_floats(q8_floats, k->row_stride * sizeof(block_q8), q, n_q, k, out, out_stride);
+    const size_t row_bytes = k->row_stride * sizeof(block_q8);
+    if (n_q > KV_QUERIES && k->dim <= KV_FLOATS_DIM) {
+        kv_dot_floats(q8_floats, row_bytes, q, n_q, k, out, out_stride);
     } else {
+        int32_t n_tile = kv_tiles(n_q, KV_QUERIES);
         for (int32_t i = 0; i < k->n_row; i += KV_STRIP_ROWS) {
-            kv_rows strip = kv_strip(k, k->row_stride * sizeof(block_q8), i);
-            q8_dot_direct(q, n_q, &strip, out + i, out_stride);
+            kv_fetch fetch;
+            kv_rows strip = kv_strip(k, row_bytes, i, KV_STRIP_ROWS, n_tile, &fetch);
+            q8_dot_direct(q, n_q, &strip, out + i, out_stride, &fetch);
         }
     }
     kv_scale(scale, n_q, k->n_row, out, out_stride);
@@ -203,29 +208,36 @@ ALWAYS_INLINE void q8_mix_tile(int n_q, int n_block, const float *p, size_t p_st
     }
 }
 
-static void q8_mix_strip(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v,
-                         float *acc) {
+static void q8_mix_strip(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc,
+                         kv_fetch *fetch) {
     const size_t dim = (size_t)v->dim;
     int32_t j = 0;
     for (; j + Q8_QUERIES <= n_q; j += Q8_QUERIES) {
+        kv_fetch_part(fetch);
         q8_mix_tile(Q8_QUERIES, 1, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
     }
     for (; Q8_QUERIES > 4 && j + 4 <= n_q; j += 4) {
+        kv_fetch_part(fetch);
         q8_mix_tile(4, 2, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
     }
     for (; j < n_q; j++) {
+        kv_fetch_part(fetch);
         q8_mix_tile(1, 8 / Q8_VECS, p + (size_t)j * p_stride, p_stride, v, acc + (size_t)j * dim);
     }
 }
 
 static void kv_mix_q8(const float *p, size_t p_stride, int32_t n_q, const kv_rows *v, float *acc) {
-    if (n_q >= KV_SHARED_QUERIES && v->dim <= KV_SHARED_DIM) {
-        kv_mix_floats(q8_floats, v->row_stride * sizeof(block_q8), p, p_stride, n_q, v, acc);
+    const size_t row_bytes = v->row_stride * sizeof(block_q8);
+    if (n_q >= KV_MANY_QUERIES && v->dim <= KV_FLOATS_DIM) {
+        kv_mix_floats(q8_floats, row_bytes, p, p_stride, n_q, v, acc);
         return;
     }
+    int32_t rest = n_q % Q8_QUERIES;
+    int32_t n_tile = n_q / Q8_QUERIES + (Q8_QUERIES > 4 ? kv_tiles(rest, 4) : rest);
     for (int32_t i = 0; i < v->n_row; i += KV_STRIP_ROWS) {
-        kv_rows strip = kv_strip(v, v->row_stride * sizeof(block_q8), i);
-        q8_mix_strip(p + i, p_stride, n_q, &strip, acc);
+        kv_fetch fetch;
+        kv_rows strip = kv_strip(v, row_bytes, i, KV_STRIP_ROWS, n_tile, &fetch);
+        q8_mix_strip(p + i, p_stride, n_q, &strip, acc, &fetch);
     }
 }
 

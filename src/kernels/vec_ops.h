@@ -1,8 +1,8 @@
 /* Private to kernels/: row operations and stores of rows, a template that knows no instruction set.
  * The includer defines the vector type and its operations, and how one block is quantised:
  *   vecf, VEC_LANES, vec_zero(), vec_set1(a), vec_load(p), vec_load_part(p, n), vec_store(p, v),
- *   vec_store_part(p, v, n), vec_add(a, b), vec_sub(a, b), vec_mul(a, b), vec_div(a, b),
- *   vec_fma(a, b, c) = a * b + c, vec_exp(v), vec_store_f16(p, v): rounded to nearest even
+ *   vec_store_part(p, v, n), vec_fma(a, b, c) = a * b + c, vec_store_f16(p, v): rounded to
+ *   nearest even, and what vec_exp.h asks for
  *   quantize_block(x, out), store_block_q8(x, out)  32 values, as the portable version has them
  */
 #ifndef SMOE_KERNELS_VEC_OPS_H
@@ -10,6 +10,7 @@
 
 #include "formats/half.h"
 #include "kernels/kernels_impl.h"
+#include "kernels/vec_exp.h"
 
 static void quantize_act(const float *x, int32_t n, act_q8 *out) {
     int32_t n_block = (int32_t)act_row_blocks(n);
@@ -24,37 +25,6 @@ static void quantize_act(const float *x, int32_t n, act_q8 *out) {
         }
         quantize_block(last, &out[b]);
     }
-}
-
-ALWAYS_INLINE vecf vec_silu_mul(vecf gate, vecf up) {
-    vecf below = vec_add(vec_set1(1.0f), vec_exp(vec_sub(vec_zero(), gate)));
-    return vec_mul(vec_div(gate, below), up);
-}
-
-static void silu_mul(const float *gate, const float *up, int32_t n, float *out) {
-    int32_t i = 0;
-    for (; i + VEC_LANES <= n; i += VEC_LANES) {
-        vec_store(out + i, vec_silu_mul(vec_load(gate + i), vec_load(up + i)));
-    }
-    if (i < n) {
-        vecf v = vec_silu_mul(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i));
-        vec_store_part(out + i, v, n - i);
-    }
-}
-
-static float exp_sum(float *x, float max, int32_t n) {
-    vecf sum = vec_zero(), top = vec_set1(max);
-    int32_t i = 0;
-    for (; i + VEC_LANES <= n; i += VEC_LANES) {
-        vecf e = vec_exp(vec_sub(vec_load(x + i), top));
-        vec_store(x + i, e);
-        sum = vec_add(sum, e);
-    }
-    if (i < n) {
-        vec_store_part(x + i, vec_exp(vec_sub(vec_load_part(x + i, n - i), top)), n - i);
-        sum = vec_add(sum, vec_load_part(x + i, n - i));
-    }
-    return vec_sum(sum);
 }
 
 static void add_scaled(float *y, float a, const float *x, int32_t n) {
@@ -95,8 +65,6 @@ static void kv_store_q8(const float *x, int32_t n, void *out) {
 
 static void fill_row_slots(kernels *k) {
     k->quantize_act = quantize_act;
-    k->silu_mul = silu_mul;
-    k->exp_sum = exp_sum;
     k->add_scaled = add_scaled;
     k->kv_store[KV_F16] = kv_store_f16;
     k->kv_store[KV_Q8] = kv_store_q8;

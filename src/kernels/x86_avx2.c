@@ -247,6 +247,7 @@ void kernels_fill_avx2(kernels *k) {
     k->name = "avx2";
     fill_x86_float_slots(k);
     fill_row_slots(k);
+    fill_exp_slots(k);
     kernels_fill_rows_avx2(k);
     kernels_fill_rows_k_avx2(k);
     k->dequant_row[DT_Q8] = dequant_q8;

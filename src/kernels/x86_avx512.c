@@ -1,7 +1,9 @@
-/* What gains from AVX-512 over AVX2: float products in 16 lanes. Integer products are in
- * x86_rows.h. Compiled for F, BW, VL, DQ and VNNI; called only where the CPU has them.
+/* What gains from AVX-512 over AVX2: float products and exponentials in 16 lanes. Integer products
+ * are in x86_rows.h. Compiled for F, BW, VL, DQ and VNNI; called only where the CPU has them.
  */
 #if defined(__x86_64__)
+
+#include <math.h>
 
 #include "kernels/x86_common.h"
 
@@ -57,6 +59,18 @@ ALWAYS_INLINE vecf vec_load_f16(const void *p) {
     return _mm512_cvtph_ps(load_256(p));
 }
 
+ALWAYS_INLINE vecf vec_add(vecf a, vecf b) {
+    return _mm512_add_ps(a, b);
+}
+
+ALWAYS_INLINE vecf vec_sub(vecf a, vecf b) {
+    return _mm512_sub_ps(a, b);
+}
+
+ALWAYS_INLINE vecf vec_div(vecf a, vecf b) {
+    return _mm512_div_ps(a, b);
+}
+
 ALWAYS_INLINE vecf vec_mul(vecf a, vecf b) {
     return _mm512_mul_ps(a, b);
 }
@@ -82,6 +96,29 @@ ALWAYS_INLINE float vec_sum(vecf v) {
 ALWAYS_INLINE void vec_put_sums(float *out, bool first, const vecf v[4]) {
     __m128 sum = sum_lanes_4(fold_512(v[0]), fold_512(v[1]), fold_512(v[2]), fold_512(v[3]));
     _mm_storeu_ps(out, first ? sum : _mm_add_ps(_mm_loadu_ps(out), sum));
+}
+
+/* Pairs of rows, then pairs of pairs, then what lies in lanes of 128 bits, twice. */
+ALWAYS_INLINE void vec_transpose(vecf v[16]) {
+    vecf four[16];
+    for (int i = 0; i < 16; i += 4) {
+        vecf a = _mm512_unpacklo_ps(v[i], v[i + 1]), b = _mm512_unpackhi_ps(v[i], v[i + 1]);
+        vecf c = _mm512_unpacklo_ps(v[i + 2], v[i + 3]), d = _mm512_unpackhi_ps(v[i + 2], v[i + 3]);
+        four[i] = _mm512_shuffle_ps(a, c, 0x44);
+        four[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        four[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        four[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        vecf a = _mm512_shuffle_f32x4(four[i], four[i + 4], 0x88);
+        vecf b = _mm512_shuffle_f32x4(four[i], four[i + 4], 0xdd);
+        vecf c = _mm512_shuffle_f32x4(four[i + 8], four[i + 12], 0x88);
+        vecf d = _mm512_shuffle_f32x4(four[i + 8], four[i + 12], 0xdd);
+        v[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        v[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        v[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        v[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
 }
 
 /* a with b: each lane of 128 bits has the sums of a's neighbours, then of b's. */
@@ -113,10 +150,47 @@ ALWAYS_INLINE void vec_put_sums_4(float *out, size_t stride, vecf (*v)[FLOAT_SIN
 #define VEC_PUT_SUMS_4 vec_put_sums_4
 
 #include "kernels/x86_float.h"
+#include "kernels/x86_kv_across.h"
+
+/* ---- exponentials */
+
+/* e^x within 2 ulp as in AVX2, but that one instruction scales by 2^k, subnormal results too. */
+static vecf vec_exp(vecf x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-105.0f), x);
+    x = _mm512_min_ps(_mm512_set1_ps(89.0f), x);
+    vecf k = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
+                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vecf r = _mm512_fnmadd_ps(k, _mm512_set1_ps(0x1.62e4p-1f), x);
+    r = _mm512_fnmadd_ps(k, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
+    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    vecf p = _mm512_set1_ps(1.0f / 5040);
+    for (int i = 0; i < 7; i++) {
+        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(factor[i]));
+    }
+    return _mm512_scalef_ps(p, k);
+}
+
+static float max_of(const float *x, int32_t n) {
+    const vecf least = _mm512_set1_ps(-HUGE_VALF);
+    vecf max = least;
+    int32_t i = 0;
+    for (; i + VEC_LANES <= n; i += VEC_LANES) {
+        max = _mm512_max_ps(vec_load(x + i), max); /* the second where one is NaN */
+    }
+    if (i < n) {
+        max = _mm512_max_ps(_mm512_mask_loadu_ps(least, part_mask(n - i), x + i), max);
+    }
+    return _mm512_reduce_max_ps(max);
+}
+
+#include "kernels/vec_exp.h"
 
 void kernels_fill_avx512(kernels *k) {
     k->name = "avx512";
     fill_x86_float_slots(k);
+    fill_across_slots(k);
+    fill_exp_slots(k);
+    k->max_of = max_of;
     kernels_fill_rows_avx512(k);
     kernels_fill_rows_k_avx512(k);
 }

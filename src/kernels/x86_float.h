@@ -15,6 +15,7 @@ MM_F32_BLOCKS(q2, MM_CHUNK / 64 * sizeof(block_q2))
 
 static void fill_x86_float_slots(kernels *k) {
     fill_float_slots(k);
+    fill_kv_slots(k);
     fill_q8_slots(k);
     k->mm_f32[DT_Q8] = mm_f32_q8;
     k->mm_f32[DT_Q4] = mm_f32_q4;

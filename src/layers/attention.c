@@ -20,6 +20,7 @@ typedef struct attn_state {
     int32_t layer;
     int32_t n_q;          /* query heads of a task */
     int32_t tok_per_task; /* n_q times that is at most ATTN_QUERIES */
+    int32_t n_block;      /* tasks that share query heads, one after the other */
 } attn_state;
 
 static char *kv_row(const kv_cache *kv, uint64_t offset, int32_t head, int32_t pos, int32_t dim) {
@@ -133,12 +134,20 @@ static void block_start(attn_block *b, float *work) {
     memset(b->out, 0, n * v_dim * sizeof *b->out);
 }
 
+/* The first position from `from` on that token t sees, and the end before `to` of those. */
+static int32_t first_seen(const attn_block *b, int32_t t, int32_t from) {
+    return b->first[t] > from ? b->first[t] : from;
+}
+
+static int32_t end_seen(const attn_block *b, int32_t t, int32_t to) {
+    return b->end[t] < to ? b->end[t] : to;
+}
+
 /* What the tokens see between two positions. */
 static attn_span block_span(const attn_block *b, int32_t from, int32_t to) {
     attn_span s = {to, from, from, to};
     for (int32_t t = 0; t < b->n_tok; t++) {
-        int32_t first = b->first[t] > from ? b->first[t] : from;
-        int32_t end = b->end[t] < to ? b->end[t] : to;
+        int32_t first = first_seen(b, t, from), end = end_seen(b, t, to);
         s.first = first < s.first ? first : s.first;
         s.end = end > s.end ? end : s.end;
         s.all_first = first > s.all_first ? first : s.all_first;
@@ -193,8 +202,7 @@ static void block_add_tile(attn_block *b, int32_t tile) {
                                           b->score, ATTN_TILE_TOK);
     bool shares = s.all_first < s.all_end;
     for (int32_t t = 0; t < b->n_tok; t++) {
-        int32_t first = b->first[t] > from ? b->first[t] : from;
-        int32_t end = b->end[t] < to ? b->end[t] : to;
+        int32_t first = first_seen(b, t, from), end = end_seen(b, t, to);
         for (int32_t j = t * n_q; j < (t + 1) * n_q && first < end; j++) {
             weigh_query(b, j, b->score + (size_t)j * ATTN_TILE_TOK + (first - s.first),
                         end - first);
@@ -206,8 +214,7 @@ static void block_add_tile(attn_block *b, int32_t tile) {
     }
     mix_range(b, &s, 0, b->n_tok * n_q, s.all_first, s.all_end);
     for (int32_t t = 0; t < b->n_tok; t++) {
-        int32_t end = b->end[t] < to ? b->end[t] : to;
-        mix_range(b, &s, t * n_q, n_q, s.all_end, end);
+        mix_range(b, &s, t * n_q, n_q, s.all_end, end_seen(b, t, to));
     }
 }
 
@@ -229,8 +236,7 @@ static void block_end(const attn_block *b) {
 static void attend_task(void *job, int32_t task, int32_t thread) {
     const attn_state *a = job;
     float *work = a->exec->s.attend + (size_t)thread * a->exec->s.attend_stride;
-    int32_t n_piece = a->spec->n_head / a->n_q;
-    int32_t head = task % n_piece * a->n_q, tok = task / n_piece * a->tok_per_task;
+    int32_t head = task / a->n_block * a->n_q, tok = task % a->n_block * a->tok_per_task;
     int32_t stop = tok + a->tok_per_task;
     stop = stop < a->batch->n_tok ? stop : a->batch->n_tok;
     while (tok < stop) {
@@ -268,8 +274,8 @@ static void attend(attn_state *a, const exec *e) {
     int32_t n_piece = a->spec->n_head / a->n_q, most = ATTN_QUERIES / a->n_q;
     int64_t spare = (int64_t)n_tok * n_piece / enough;
     a->tok_per_task = spare < 1 ? 1 : spare < most ? (int32_t)spare : most;
-    int32_t n_block = (n_tok + a->tok_per_task - 1) / a->tok_per_task;
-    pool_run(e->pool, attend_task, a, n_block * n_piece);
+    a->n_block = (n_tok + a->tok_per_task - 1) / a->tok_per_task;
+    pool_run(e->pool, attend_task, a, a->n_block * n_piece);
 }
 
 void attention_gqa(const exec *e, int32_t layer, const batch *b) {

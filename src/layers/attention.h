@@ -8,7 +8,7 @@
  * not depend on how its sequence was cut into batches. */
 #define ATTN_TILE_TOK 128
 /* Queries that one thread attends with at once, heads and tokens together. */
-#define ATTN_QUERIES 32
+#define ATTN_QUERIES 64
 
 /* x += attention(norm(x)) for every token of the batch; appends their keys and values. */
 void attention_gqa(const exec *e, int32_t layer, const batch *b);
