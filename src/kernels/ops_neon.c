@@ -100,20 +100,17 @@ static void rms_norm(const float *x, const float *w, float eps, int32_t n, float
     }
 }
 
-/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
- * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
- * subnormal. NaN stays NaN. */
+ALWAYS_INLINE void vec_store_f16(uint16_t *p, vecf v) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)));
+}
+
+#include "kernels/vec_ops.h"
+
+/* 2^k in two factors, so that results may be subnormal. */
 static vecf vec_exp(vecf x) {
-    x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-105.0f)), vdupq_n_f32(89.0f));
-    int32x4_t k = vcvtnq_s32_f32(vmulq_n_f32(x, 1.44269504f));
-    float32x4_t kf = vcvtq_f32_s32(k);
-    float32x4_t r = vfmsq_f32(x, kf, vdupq_n_f32(0x1.62e4p-1f));
-    r = vfmsq_f32(r, kf, vdupq_n_f32(0x1.7f7d1cp-20f));
-    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
-    float32x4_t p = vdupq_n_f32(1.0f / 5040);
-    for (int i = 0; i < 7; i++) {
-        p = vfmaq_f32(vdupq_n_f32(factor[i]), p, r);
-    }
+    x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(EXP_LEAST)), vdupq_n_f32(EXP_MOST));
+    int32x4_t k = vcvtnq_s32_f32(vmulq_n_f32(x, LOG2_E));
+    float32x4_t p = vec_exp_rest(x, vcvtq_f32_s32(k));
     int32x4_t half = vshrq_n_s32(k, 1), rest = vsubq_s32(k, half);
     const int32x4_t bias = vdupq_n_s32(127);
     float32x4_t a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
@@ -140,16 +137,9 @@ static float max_of(const float *x, int32_t n) {
     return largest;
 }
 
-ALWAYS_INLINE void vec_store_f16(uint16_t *p, vecf v) {
-    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)));
-}
-
-#include "kernels/vec_ops.h"
-
 void kernels_fill_neon(kernels *k) {
     k->name = "neon";
     fill_row_slots(k);
-    fill_exp_slots(k);
     k->rms_norm = rms_norm;
     k->max_of = max_of;
     kernels_fill_float_neon(k);

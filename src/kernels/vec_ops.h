@@ -64,6 +64,7 @@ static void kv_store_q8(const float *x, int32_t n, void *out) {
 }
 
 static void fill_row_slots(kernels *k) {
+    fill_exp_slots(k);
     k->quantize_act = quantize_act;
     k->add_scaled = add_scaled;
     k->kv_store[KV_F16] = kv_store_f16;

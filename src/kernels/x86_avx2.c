@@ -197,21 +197,18 @@ static void rms_norm(const float *x, const float *w, float eps, int32_t n, float
     }
 }
 
-/* e^x within 2 ulp: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite),
- * Taylor's polynomial of degree 7 for e^r, and 2^k in two factors, so that results may be
- * subnormal. NaN stays NaN. */
+ALWAYS_INLINE void vec_store_f16(uint16_t *p, vecf v) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#include "kernels/vec_ops.h"
+
+/* 2^k in two factors, so that results may be subnormal. */
 static vecf vec_exp(vecf x) {
-    x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
-    x = _mm256_min_ps(_mm256_set1_ps(89.0f), x);
-    __m256i k = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)));
-    __m256 kf = _mm256_cvtepi32_ps(k);
-    __m256 r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.62e4p-1f), x);
-    r = _mm256_fnmadd_ps(kf, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
-    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
-    __m256 p = _mm256_set1_ps(1.0f / 5040);
-    for (int i = 0; i < 7; i++) {
-        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(factor[i]));
-    }
+    x = _mm256_max_ps(_mm256_set1_ps(EXP_LEAST), x); /* the second where one is NaN */
+    x = _mm256_min_ps(_mm256_set1_ps(EXP_MOST), x);
+    __m256i k = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(LOG2_E)));
+    __m256 p = vec_exp_rest(x, _mm256_cvtepi32_ps(k));
     __m256i half = _mm256_srai_epi32(k, 1);
     __m256i rest = _mm256_sub_epi32(k, half);
     const __m256i bias = _mm256_set1_epi32(127);
@@ -237,17 +234,10 @@ static float max_of(const float *x, int32_t n) {
     return largest;
 }
 
-ALWAYS_INLINE void vec_store_f16(uint16_t *p, vecf v) {
-    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-#include "kernels/vec_ops.h"
-
 void kernels_fill_avx2(kernels *k) {
     k->name = "avx2";
     fill_x86_float_slots(k);
     fill_row_slots(k);
-    fill_exp_slots(k);
     kernels_fill_rows_avx2(k);
     kernels_fill_rows_k_avx2(k);
     k->dequant_row[DT_Q8] = dequant_q8;

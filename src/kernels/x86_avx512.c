@@ -152,22 +152,16 @@ ALWAYS_INLINE void vec_put_sums_4(float *out, size_t stride, vecf (*v)[FLOAT_SIN
 #include "kernels/x86_float.h"
 #include "kernels/x86_kv_across.h"
 
+#include "kernels/vec_exp.h"
+
 /* ---- exponentials */
 
-/* e^x within 2 ulp as in AVX2, but that one instruction scales by 2^k, subnormal results too. */
 static vecf vec_exp(vecf x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-105.0f), x);
-    x = _mm512_min_ps(_mm512_set1_ps(89.0f), x);
-    vecf k = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
+    x = _mm512_max_ps(_mm512_set1_ps(EXP_LEAST), x); /* the second where one is NaN */
+    x = _mm512_min_ps(_mm512_set1_ps(EXP_MOST), x);
+    vecf k = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(LOG2_E)),
                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    vecf r = _mm512_fnmadd_ps(k, _mm512_set1_ps(0x1.62e4p-1f), x);
-    r = _mm512_fnmadd_ps(k, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
-    const float factor[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
-    vecf p = _mm512_set1_ps(1.0f / 5040);
-    for (int i = 0; i < 7; i++) {
-        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(factor[i]));
-    }
-    return _mm512_scalef_ps(p, k);
+    return _mm512_scalef_ps(vec_exp_rest(x, k), k); /* rounds once, subnormal results too */
 }
 
 static float max_of(const float *x, int32_t n) {
@@ -182,8 +176,6 @@ static float max_of(const float *x, int32_t n) {
     }
     return _mm512_reduce_max_ps(max);
 }
-
-#include "kernels/vec_exp.h"
 
 void kernels_fill_avx512(kernels *k) {
     k->name = "avx512";

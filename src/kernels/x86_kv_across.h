@@ -5,6 +5,10 @@
  * sum of vectors: 15 additions for 16 scores, where rows along the lanes need 45 operations. The
  * order is that of vec_kv.h, so are the bits. Standing rows up has its price too, so a few queries
  * are not worth it; nor were any with eight lanes (bench/results.tsv).
+ *
+ * Needs what vec_kv_q8.h needs, and
+ *   vec_add(a, b)
+ *   vec_transpose(v)  the sixteen vectors at v become the columns of what they were
  */
 #ifndef SMOE_KERNELS_X86_KV_ACROSS_H
 #define SMOE_KERNELS_X86_KV_ACROSS_H
@@ -15,7 +19,6 @@ enum {
     ACROSS_VECS = 2,
     ACROSS_ROWS = ACROSS_VECS * VEC_LANES,
     ACROSS_QUERIES = 4,
-    ACROSS_LEAST = 16,
     ACROSS_FLOATS = 8192,
     ACROSS_DIM = ACROSS_FLOATS / ACROSS_ROWS,
     ACROSS_LANES = VEC_LANES / 2
@@ -154,7 +157,7 @@ ALWAYS_INLINE void kv_dot_across(enum kv_type type, const float *q, int32_t n_q,
 #define KV_DOT_MANY(name, type)                                                                    \
     static void kv_dot_many_##name(const float *q, int32_t n_q, const kv_rows *k, float scale,     \
                                    float *out, size_t out_stride) {                                \
-        if (n_q >= ACROSS_LEAST && k->dim <= ACROSS_DIM) {                                         \
+        if (n_q >= KV_MANY_QUERIES && k->dim <= ACROSS_DIM) {                                      \
             kv_dot_across(type, q, n_q, k, scale, out, out_stride);                                \
         } else {                                                                                   \
             kv_dot_##name(q, n_q, k, scale, out, out_stride);                                      \
