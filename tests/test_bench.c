@@ -80,6 +80,20 @@ TEST(bench_cold_begins_each_run_with_an_empty_ring) {
     json_object_put(o);
 }
 
+/* Of what the drive gave idle, and of what it gave beside busy cores. */
+TEST(bench_tells_both_shares_of_the_drive) {
+    struct json_object *o = bench(test_smoe("bench", TALES, "-p", "0", "-n", "4", "-r", "1",
+                                            "--ring", "4M", "--probe", "--json", NULL),
+                                  0);
+    struct json_object *r = row(o, 0), *k = get(r, "decode");
+    double rate = number(k, "drive_bytes_per_s");
+    CHECK(rate > 0);
+    CHECK_NEAR(number(k, "probed_share") * number(r, "probed_bytes_per_s") / rate, 1, 1e-6);
+    CHECK_NEAR(number(k, "probed_busy_share") * number(r, "probed_busy_bytes_per_s") / rate, 1,
+               1e-6);
+    json_object_put(o);
+}
+
 TEST(bench_goes_on_after_a_ceiling_that_is_too_small) {
     struct json_object *o = bench(test_smoe("bench", TALES, "-p", "4", "-n", "2", "-r", "1",
                                             "--memory", "5M", "--memory", "64M", "--json", NULL),

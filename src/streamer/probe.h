@@ -22,7 +22,7 @@ typedef struct probe_result {
     int32_t depth;
     uint32_t read_bytes;
     double bytes_per_s;          /* the chosen way, on a machine that does nothing else */
-    double busy_bytes_per_s;     /* the same while every CPU computes; 0: not measured */
+    double busy_bytes_per_s;     /* while every CPU goes through weights; 0: not measured */
     double single_bytes_per_s;   /* the same with one read in flight */
     double other_bytes_per_s;    /* the other back end; 0: not measured */
     double buffered_bytes_per_s; /* through the page cache; 0: not measured */

@@ -77,10 +77,10 @@ void streamer_release(streamer *s, const streamer_item *item);
 /* Gives up the rest of the demand (cancelled, or after an error). */
 void streamer_abandon(streamer *s);
 
-/* Speculative: read these if nothing better is to do, never before a demand read and two reads at a
- * time. Only into space that is free or of little value (policy_bet_limit). Replaces what an
- * earlier bet on this layer has not started, as does the layer's demand; a bounded number waits,
- * the oldest are dropped. A bet that fails says nothing. */
+/* Speculative: read these if nothing better is to do, never before a demand read, up to the
+ * depth that demand leaves. Only into space that is free or of little value (policy_bet_limit).
+ * Replaces what an earlier bet on this layer has not started, as does the layer's demand; a bounded
+ * number waits, the oldest are dropped. A bet that fails says nothing. */
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* The sweep of prefill: what a layer will need next, in the order in which it lies in the file,
  * read at full depth behind the current demand while that is computed. May push out everything but
@@ -128,7 +128,7 @@ typedef struct streamer_stats {
     uint64_t drive_busy_ns; /* a read was in flight, from its submission until it was taken in: too
                                long by what passes between its end and the next call */
     double probed_bytes_per_s;      /* 0: not measured */
-    double probed_busy_bytes_per_s; /* while all CPUs compute */
+    double probed_busy_bytes_per_s; /* while all CPUs go through weights */
     int32_t n_drive;
     uint64_t bytes_of_drive[IO_DRIVES];
     io_histogram latency_us, size_kib; /* of reads */
