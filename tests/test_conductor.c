@@ -6,6 +6,7 @@
 #include "conductor/model.h"
 #include "conductor/plan.h"
 #include "faulty_io.h"
+#include "layers/ahead.h"
 #include "model_util.h"
 
 static smoe_error err;
@@ -14,6 +15,23 @@ static const int32_t PROMPT[] = {3138, 625, 258, 535, 450, 308, 258};
 enum { N_PROMPT = sizeof PROMPT / sizeof *PROMPT };
 
 /* ---- sessions and arguments */
+
+/* What is least sure is read last, or not at all. */
+TEST(guesses_for_one_token_fall_in_score) {
+    smoe_model_options options = {.n_thread = 1, .context_tok = 16};
+    opened o = open_with(test_model("tales-8m"), &options);
+    CHECK_OK(smoe_session_sync(o.session, PROMPT, N_PROMPT, &err));
+    const scratch *s = &o.model->exec.s;
+    for (int32_t layer = 0; layer < o.model->source->spec.n_layer; layer++) {
+        int32_t n = moe_guess(&o.model->exec, layer, 1);
+        CHECK_INT(n, o.model->source->spec.layer[layer].ffn.n_expert_used);
+        for (int32_t i = 0; i < n; i++) {
+            CHECK(s->is_ahead[s->ahead[i]]);
+            CHECK(i == 0 || s->router[s->ahead[i]] <= s->router[s->ahead[i - 1]]);
+        }
+    }
+    close_opened(&o);
+}
 
 TEST(session_refuses_what_cannot_be) {
     smoe_model_options options = {.n_thread = 1, .context_tok = 16};
@@ -188,6 +206,29 @@ TEST(plan_stays_within_what_a_cgroup_leaves) {
     machine.limit_bytes -= 1 << 20;
     CHECK_ERR(plan_make(&p, s, &o, &machine, &err), SMOE_ERR_MEMORY);
     CHECK_HAS(err.text, "what the cgroup's limit leaves");
+    source_close(s);
+}
+
+/* A long chunk is for who has the memory: it never costs the ring an expert. */
+TEST(plan_takes_longer_chunks_only_beside_every_expert) {
+    source *s;
+    smoe_plan p;
+    smoe_model_options o = {.memory_bytes = 1 << 30, .n_thread = 1};
+    machine_memory machine = {.available_bytes = (uint64_t)2 << 30, .process_bytes = 5 << 20};
+    CHECK_OK(source_open(&s, test_model("tales-8m"), &err));
+    CHECK_OK(plan_defaults(&o, &s->spec, &err));
+    uint64_t full = streamer_ring_full(s);
+    CHECK_OK(plan_make(&p, s, &o, &machine, &err));
+    CHECK_INT(p.chunk_tok, 512);
+    bool is_shorter = false;
+    for (int32_t mib = 1024; mib >= 16; mib -= mib > 64 ? 16 : 1) {
+        o.memory_bytes = (uint64_t)mib << 20;
+        CHECK_OK(plan_make(&p, s, &o, &machine, &err));
+        bool holds_all = p.ring_bytes >= full;
+        CHECK(p.chunk_tok <= 256 || holds_all || p.scratch_bytes <= p.ring_bytes / 8);
+        is_shorter |= holds_all && p.chunk_tok <= 256;
+    }
+    CHECK(is_shorter);
     source_close(s);
 }
 

@@ -37,6 +37,10 @@ int32_t moe_guess(const exec *e, int32_t layer, int32_t n_tok) {
             s->is_ahead[s->ahead_choice[r]] = true;
         }
     }
+    if (n_tok == 1) {
+        memcpy(s->ahead, s->ahead_choice, k * sizeof *s->ahead);
+        return (int32_t)k;
+    }
     int32_t n = 0;
     for (int32_t x_id = 0; x_id < ffn->n_expert; x_id++) {
         if (s->is_ahead[x_id]) {
