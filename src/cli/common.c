@@ -29,7 +29,7 @@ const option *model_option_rows(model_flags *f) {
         {OPTION_INT, 'c', "ctx", "N", &o->context_tok, 1, LIMIT_CONTEXT_TOK,
          "context in tokens (default: the model's, at most 4096)", NULL},
         {OPTION_INT, 0, "chunk", "N", &o->chunk_tok, 1, LIMIT_CONTEXT_TOK,
-         "prompt tokens computed at once (default: 256, up to 1024 when streaming)", NULL},
+         "prompt tokens computed at once (default: up to 512, or 1024 when streaming)", NULL},
         {OPTION_INT, 't', "threads", "N", &o->n_thread, 1, LIMIT_THREADS,
          "compute threads (default: one a physical core)", NULL},
         {OPTION_CHOICE, 0, "pin", "auto|on|off", &f->pin, 0, 0,

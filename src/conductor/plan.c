@@ -5,7 +5,10 @@
 #include "streamer/streamer.h"
 
 #define CONTEXT_DEFAULT_TOK 4096
-#define CHUNK_DEFAULT_TOK   256
+#define CHUNK_USUAL_TOK     256
+/* With every expert in memory a longer chunk means larger groups of tokens for each expert: prefill
+ * of 512 tokens of the 30B shape's first 12 layers was 3 % faster on two Zen 4 cores. */
+#define CHUNK_RESIDENT_TOK 512
 /* When experts are streamed each chunk sweeps nearly all of them, so a longer one reads less: the
  * 17 GB of Qwen3-30B-A3B in Q4_K take as long to read as some 700 tokens to compute, on two cores
  * and 1.6 GB/s. */
@@ -87,16 +90,19 @@ static uint64_t default_ceiling(const machine_memory *m) {
 }
 
 /* The longest chunk whose scratch takes at most a quarter of what scratch and ring share (beyond
- * the usual length a sixteenth, since decode wants the ring), and leaves the ring its floor. */
+ * the usual length a sixteenth, since decode wants the ring), and leaves the ring its floor, or
+ * beyond the usual length room for every expert if there is. */
 static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64_t shared_bytes,
                             uint64_t floor_bytes, bool is_streaming) {
-    int32_t chunk = is_streaming ? CHUNK_SWEEP_TOK : CHUNK_DEFAULT_TOK;
+    int32_t chunk = is_streaming ? CHUNK_SWEEP_TOK : CHUNK_RESIDENT_TOK;
     chunk = chunk < o->context_tok ? chunk : o->context_tok;
     while (chunk > 1) {
         scratch_config c = scratch_for(s, o, chunk);
         uint64_t scratch_bytes = scratch_size(&c);
-        uint64_t most = chunk > CHUNK_DEFAULT_TOK ? shared_bytes / 16 : shared_bytes / 4;
-        if (scratch_bytes <= most && scratch_bytes + floor_bytes <= shared_bytes) {
+        bool is_long = chunk > CHUNK_USUAL_TOK;
+        uint64_t most = is_long ? shared_bytes / 16 : shared_bytes / 4;
+        uint64_t ring = is_long && !is_streaming ? streamer_ring_full(s) : floor_bytes;
+        if (scratch_bytes <= most && scratch_bytes + ring <= shared_bytes) {
             break;
         }
         chunk /= 2;
