@@ -80,8 +80,7 @@ TEST(bench_cold_begins_each_run_with_an_empty_ring) {
     json_object_put(o);
 }
 
-/* Of what the drive gave idle, and of what it gave beside busy cores. */
-TEST(bench_tells_both_shares_of_the_drive) {
+TEST(bench_tells_the_share_of_the_probed_rate) {
     struct json_object *o = bench(test_smoe("bench", TALES, "-p", "0", "-n", "4", "-r", "1",
                                             "--ring", "4M", "--probe", "--json", NULL),
                                   0);
@@ -89,8 +88,7 @@ TEST(bench_tells_both_shares_of_the_drive) {
     double rate = number(k, "drive_bytes_per_s");
     CHECK(rate > 0);
     CHECK_NEAR(number(k, "probed_share") * number(r, "probed_bytes_per_s") / rate, 1, 1e-6);
-    CHECK_NEAR(number(k, "probed_busy_share") * number(r, "probed_busy_bytes_per_s") / rate, 1,
-               1e-6);
+    CHECK(number(r, "probed_busy_bytes_per_s") > 0);
     json_object_put(o);
 }
 

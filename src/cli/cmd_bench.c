@@ -20,8 +20,7 @@ typedef struct summary {
     int32_t n_run;
     double median;
     double hit_share, inflight_share, bytes_per_tok, busy_share, wait_share, bytes_per_s;
-    double drive_share;      /* of the probed rate; below 0: not measured */
-    double busy_drive_share; /* of the rate while all cores compute; below 0: not measured */
+    double drive_share; /* of the probed rate; below 0: not measured */
 } summary;
 
 static int by_value(const void *a, const void *b) {
@@ -34,9 +33,9 @@ static double part(uint64_t n, uint64_t of) {
 }
 
 static summary summarise(const bench_result *r, enum bench_kind kind, int32_t n_tok) {
-    summary s = {.n_run = r->n_run, .drive_share = -1, .busy_drive_share = -1};
+    summary s = {.n_run = r->n_run, .drive_share = -1};
     uint64_t hits = 0, inflight = 0, uses = 0, bytes = 0, busy = 0, wait = 0, ns = 0;
-    double probed = 0, probed_busy = 0;
+    double probed = 0;
     for (int32_t i = 0; i < r->n_run; i++) {
         const bench_run *run = &r->run[kind][i];
         s.tok_per_s[i] = part((uint64_t)n_tok, run->ns) * 1e9;
@@ -48,7 +47,6 @@ static summary summarise(const bench_result *r, enum bench_kind kind, int32_t n_
         wait += run->stats.wait_ns;
         ns += run->ns;
         probed = run->stats.probed_bytes_per_s;
-        probed_busy = run->stats.probed_busy_bytes_per_s;
     }
     qsort(s.tok_per_s, (size_t)s.n_run, sizeof *s.tok_per_s, by_value);
     s.median = (s.tok_per_s[(s.n_run - 1) / 2] + s.tok_per_s[s.n_run / 2]) / 2;
@@ -60,9 +58,6 @@ static summary summarise(const bench_result *r, enum bench_kind kind, int32_t n_
     s.bytes_per_s = part(bytes, ns) * 1e9;
     if (probed > 0) {
         s.drive_share = s.bytes_per_s / probed;
-    }
-    if (probed_busy > 0) {
-        s.busy_drive_share = s.bytes_per_s / probed_busy;
     }
     return s;
 }
@@ -82,14 +77,14 @@ static void print_head(const bench_job *job) {
             printf("| %-*s ", SPEED_COLUMNS, title);
         }
     }
-    puts("| hits    | a token   | drive busy | waiting | of the drive, beside work |");
+    puts("| hits    | a token   | drive busy | waiting | of the drive |");
     printf("|-----------|-------");
     for (int k = 0; k < BENCH_KINDS; k++) {
         if (job->n_tok[k] > 0) {
             printf("|--------------------------");
         }
     }
-    puts("|---------|-----------|------------|---------|---------------------------|");
+    puts("|---------|-----------|------------|---------|--------------|");
     fflush(stdout);
 }
 
@@ -103,7 +98,7 @@ static void print_speed(const summary *s) {
 
 /* The columns behind the speeds are of decode, where it is measured. */
 static void print_row(const bench_job *job, const bench_result *r) {
-    char bytes[24], share[32] = "-";
+    char bytes[24], share[16] = "-";
     uint64_t experts = r->info.experts_bytes;
     double ring = experts ? (double)r->plan.ring_bytes / (double)experts : 1;
     summary s = {0};
@@ -116,12 +111,9 @@ static void print_row(const bench_job *job, const bench_result *r) {
         }
     }
     if (s.drive_share >= 0) {
-        int n = snprintf(share, sizeof share, "%.0f %%", 100 * s.drive_share);
-        if (s.busy_drive_share >= 0) {
-            snprintf(share + n, sizeof share - (size_t)n, ", %.0f %%", 100 * s.busy_drive_share);
-        }
+        snprintf(share, sizeof share, "%.0f %%", 100 * s.drive_share);
     }
-    printf("| %5.1f %% | %-9s | %8.0f %% | %5.0f %% | %25s |\n", 100 * s.hit_share,
+    printf("| %5.1f %% | %-9s | %8.0f %% | %5.0f %% | %12s |\n", 100 * s.hit_share,
            format_bytes(bytes, (uint64_t)s.bytes_per_tok), 100 * s.busy_share, 100 * s.wait_share,
            share);
     fflush(stdout);
@@ -165,9 +157,6 @@ static struct json_object *kind_json(const bench_result *r, enum bench_kind kind
     json_add_number(o, "wait_share", s.wait_share);
     if (s.drive_share >= 0) {
         json_add_number(o, "probed_share", s.drive_share);
-    }
-    if (s.busy_drive_share >= 0) {
-        json_add_number(o, "probed_busy_share", s.busy_drive_share);
     }
     return o;
 }
