@@ -237,6 +237,9 @@ TEST(probe_reads_into_all_of_its_room) {
     for (size_t i = 0; i < sizeof place_used; i++) {
         CHECK_INT(place_used[i], 1);
     }
+    c.depth = 8; /* more than the room holds */
+    c.read_bytes = ROOM_BYTES / 4;
+    CHECK_OK(probe_run(&r, &c, &err));
     free(room);
     close_all(NULL);
 }

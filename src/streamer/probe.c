@@ -425,7 +425,8 @@ static double measure_busy(prober *p, const probe_result *r) {
     int32_t n = 1, want = cpu_count() < BUSY_THREADS ? cpu_count() : BUSY_THREADS;
     atomic_bool stop = false;
     uint64_t least = (uint64_t)r->depth * r->read_bytes, half = p->touched_bytes / 2;
-    p->room_bytes = round_up(half > least ? half : least, IO_ALIGN_BYTES);
+    uint64_t want_bytes = round_up(half > least ? half : least, IO_ALIGN_BYTES);
+    p->room_bytes = want_bytes < p->touched_bytes ? want_bytes : p->touched_bytes;
     share_room(p, core, want, &stop);
     while (n < want && pthread_create(&core[n].thread, NULL, compute, &core[n]) == 0) {
         n++;
