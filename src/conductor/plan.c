@@ -95,14 +95,15 @@ static uint64_t default_ceiling(const machine_memory *m) {
 static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64_t shared_bytes,
                             uint64_t floor_bytes, bool is_streaming) {
     int32_t chunk = is_streaming ? CHUNK_SWEEP_TOK : CHUNK_RESIDENT_TOK;
+    uint64_t long_floor_bytes = is_streaming ? floor_bytes : streamer_ring_full(s);
     chunk = chunk < o->context_tok ? chunk : o->context_tok;
     while (chunk > 1) {
         scratch_config c = scratch_for(s, o, chunk);
         uint64_t scratch_bytes = scratch_size(&c);
         bool is_long = chunk > CHUNK_USUAL_TOK;
         uint64_t most = is_long ? shared_bytes / 16 : shared_bytes / 4;
-        uint64_t ring = is_long && !is_streaming ? streamer_ring_full(s) : floor_bytes;
-        if (scratch_bytes <= most && scratch_bytes + ring <= shared_bytes) {
+        uint64_t ring_bytes = is_long ? long_floor_bytes : floor_bytes;
+        if (scratch_bytes <= most && scratch_bytes + ring_bytes <= shared_bytes) {
             break;
         }
         chunk /= 2;

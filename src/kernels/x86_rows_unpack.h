@@ -182,7 +182,7 @@ ALWAYS_INLINE void put_codes(enum rows_kind kind, rows_pair *to, size_t i, size_
 /* L1 has room for what comes next, but too few misses may be open at once to hide main memory
  * behind them; L2 takes more. So a line is asked for into L2 this much earlier; from 8 to 64 KiB
  * the rates are alike. And once more half way: Zen 4 seems to drop requests when many wait, since a
- * kernel lost the more to memory the quicker it was (q8_0 with one thread came from 23.5 to 31 GB/s
+ * kernel lost the more to memory the quicker it was (q8_0 with one thread came from 24 to 31 GB/s
  * by the third request); Intel's processors take no notice of it. */
 #define FAR_BYTES 8192
 

@@ -76,7 +76,7 @@ typedef struct prober {
     const probe_config *c;
     const char **path;
     uint64_t step_ns;
-    struct busy_core *busy; /* this thread computes between looks at its reads; NULL: it waits */
+    busy_core *busy; /* this thread computes between looks at its reads; NULL: it waits */
     uint64_t random;
     uint64_t touched_bytes;           /* of the configured room */
     uint64_t room_bytes;              /* of these, where reads land */
