@@ -42,7 +42,7 @@ typedef struct product {
 typedef struct bench_state {
     uint8_t *weights;   /* WEIGHT_BYTES */
     float *x;           /* [PREFILL_TOK][N_COL] */
-    act_q8 *x_q8;       /* [PREFILL_TOK][act_row_blocks(N_COL)] */
+    act_q8 *x_q8;       /* [PREFILL_TOK][act_row_stride(N_COL)] */
     float *y;           /* large enough for either shape */
     uint64_t *read_sum; /* one for each task of a plain read, so that it is not optimised away */
     pool *threads[2];   /* of one and of two threads */
@@ -170,7 +170,7 @@ static void bench_type(bench_state *s, const kernels *k, dtype type, bool q8, co
         .w_row_bytes = row_bytes,
         .n_row = fill_weights(s, type, row_bytes),
         .x = q8 ? (const void *)s->x_q8 : (const void *)s->x,
-        .x_stride = q8 ? act_row_blocks(N_COL) : N_COL,
+        .x_stride = q8 ? act_row_stride(N_COL) : N_COL,
         .n_tok = 1,
         .y = s->y,
     };
@@ -195,7 +195,7 @@ static int open_state(bench_state *s, smoe_error *err) {
         (void)madvise(base, WEIGHT_BYTES, MADV_HUGEPAGE); /* as the ring and the resident weights */
     }
     s->x = aligned_alloc(64, (size_t)PREFILL_TOK * N_COL * sizeof *s->x);
-    s->x_q8 = aligned_alloc(64, PREFILL_TOK * act_row_blocks(N_COL) * sizeof *s->x_q8);
+    s->x_q8 = aligned_alloc(64, PREFILL_TOK * act_row_stride(N_COL) * sizeof *s->x_q8);
     y_n = y_n < PREFILL_TOK * PREFILL_ROWS ? PREFILL_TOK * PREFILL_ROWS : y_n;
     s->y = aligned_alloc(64, round_up(y_n * sizeof *s->y, 64));
     s->read_sum = calloc(sum_n, sizeof *s->read_sum);
@@ -276,7 +276,7 @@ int bench_kernels(int argc, char **argv) {
     }
     for (size_t t = 0; t < PREFILL_TOK; t++) {
         kernels_variant(0)->quantize_act(s.x + t * N_COL, N_COL,
-                                         s.x_q8 + t * act_row_blocks(N_COL));
+                                         s.x_q8 + t * act_row_stride(N_COL));
     }
     bench_all(&s, argc, argv);
     close_state(&s);

@@ -34,6 +34,13 @@ static inline size_t act_row_blocks(int32_t n_col) {
     return ((size_t)n_col + 63) / 64 * 2;
 }
 
+/* The x_stride that suits kernels best: they read the same columns of up to 64 rows by turns, and
+ * rows a multiple of some hundred bytes apart, as those of 2,048 columns would be, lie in few of the
+ * L1 cache's sets. An odd number of blocks spreads them over all. */
+static inline size_t act_row_stride(int32_t n_col) {
+    return act_row_blocks(n_col) + 1;
+}
+
 /* y[t * y_stride + r] = sum over c of w[r][c] * x[t][c] for r < n_row, t < n_tok.
  *   w: n_row rows, w_row_bytes apart, of the slot's type, n_col values each
  *   x: float [n_tok][x_stride] for mm_f32, act_q8 [n_tok][x_stride] for mm_q8 (x_stride counts

@@ -411,13 +411,14 @@ typedef void rows_side_by_side_fn(float *y, size_t y_stride, const rows_at *at,
                                   const act_q8 *x, size_t x_stride, int32_t n_tok);
 
 /* n_row rows, a multiple of four up to ROW_LANES or one; lanes without a row of their own repeat
- * the first group. */
-static rows_at rows_from(const uint8_t *w, size_t w_row_bytes, int32_t n_row) {
-    rows_at at = {.stride = n_row == 1 ? 0 : w_row_bytes};
+ * the first group. Filled member by member where it lies: a copy of it would be a wide load of what
+ * was just stored, which waits until all stores before it, the results of the rows before among
+ * them, have reached the cache. */
+ALWAYS_INLINE void rows_from(rows_at *at, const uint8_t *w, size_t w_row_bytes, int32_t n_row) {
+    at->stride = n_row == 1 ? 0 : w_row_bytes;
     for (int32_t i = 0; i < ROW_GROUPS; i++) {
-        at.group[i] = 4 * i < n_row ? w + 4 * w_row_bytes * (size_t)i : w;
+        at->group[i] = 4 * i < n_row ? w + 4 * w_row_bytes * (size_t)i : w;
     }
-    return at;
 }
 
 /* All rows against up to CHUNK_TOKENS tokens. The rows left over are multiplied together with some
@@ -434,7 +435,8 @@ static void mm_rows(rows_side_by_side_fn *rows, float *y, size_t y_stride, const
             n = ROW_LANES;
         }
         const uint8_t *at = w + w_row_bytes * (size_t)r;
-        rows_at place = rows_from(at, w_row_bytes, n);
+        rows_at place;
+        rows_from(&place, at, w_row_bytes, n);
         rows(y + r, y_stride, &place, at + w_row_bytes * (size_t)n, n, n_col, x, x_stride, n_tok);
         r += n;
     }

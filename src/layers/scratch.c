@@ -17,8 +17,10 @@ static void *take(placer *p, int64_t n, size_t size) {
     return at;
 }
 
+/* Floats too lie a cache line further from row to row than they need, see act_row_stride. */
 static rows take_rows(placer *p, int64_t n, int32_t width, bool with_q8) {
-    rows r = {.f_stride = (size_t)round_up((uint64_t)width, 16), .q_stride = act_row_blocks(width)};
+    rows r = {.f_stride = (size_t)round_up((uint64_t)width, 16) + 16,
+              .q_stride = act_row_stride(width)};
     r.f = take(p, n * (int64_t)r.f_stride, sizeof *r.f);
     r.q = with_q8 ? take(p, n * (int64_t)r.q_stride, sizeof *r.q) : NULL;
     return r;
