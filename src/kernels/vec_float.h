@@ -156,15 +156,29 @@ static void float_rows(const float_reader *f, int n_row, float *y, size_t y_stri
     }
 }
 
-static void mm_float(const float_reader *f, float *y, size_t y_stride, const uint8_t *w,
-                     size_t w_row_bytes, int32_t n_row, int32_t n_col, const float *x,
-                     size_t x_stride, int32_t n_tok) {
+/* Tokens whose activations of MM_CHUNK columns, 128 KiB, stay in L2 while rows take turns. */
+enum { FLOAT_GROUP = 32 };
+
+static void float_group(const float_reader *f, float *y, size_t y_stride, const uint8_t *w,
+                        size_t w_row_bytes, int32_t n_row, int32_t n_col, const float *x,
+                        size_t x_stride, int32_t n_tok) {
     const int most = n_tok == 1 && !f->dequant ? FLOAT_SINGLE_ROWS : FLOAT_ROWS;
     for (int32_t r = 0; r < n_row;) {
         int rows = n_row - r >= most ? most : n_row - r >= FLOAT_ROWS ? FLOAT_ROWS : 1;
         float_rows(f, rows, y + r, y_stride, w + w_row_bytes * (size_t)r, w_row_bytes, n_col, x,
                    x_stride, n_tok);
         r += rows;
+    }
+}
+
+static void mm_float(const float_reader *f, float *y, size_t y_stride, const uint8_t *w,
+                     size_t w_row_bytes, int32_t n_row, int32_t n_col, const float *x,
+                     size_t x_stride, int32_t n_tok) {
+    for (int32_t n; n_tok > 0; n_tok -= n) {
+        n = n_tok < FLOAT_GROUP ? n_tok : FLOAT_GROUP;
+        float_group(f, y, y_stride, w, w_row_bytes, n_row, n_col, x, x_stride, n);
+        y += y_stride * (size_t)n;
+        x += x_stride * (size_t)n;
     }
 }
 
