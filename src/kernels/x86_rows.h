@@ -71,8 +71,8 @@ ALWAYS_INLINE fvec add_unit(enum rows_kind kind, bool single, const ivec code[UN
     start_dots(kind, single, x, dot);
     dot[0] = iv_dot_16(rows_max(kind), dot[0], code, x->q);
     dot[1] = iv_dot_16(rows_max(kind), dot[1], code + 4, x->q + 16);
-    if (rows_high_in_place(kind, single)) {
-        dot[1] = iv_sra(dot[1], 4); /* of q4_0, whose second half they are */
+    if (kind == ROWS_q4_0 && rows_high_in_place(kind, single)) {
+        dot[1] = iv_sra(dot[1], 4); /* the second half's */
     }
     return finish_unit(kind, dot, w, u, x, acc);
 }
@@ -191,17 +191,13 @@ ALWAYS_INLINE void rest_q2(rows_at *at, size_t n_unit, const rows_tokens *to) {
 
 ALWAYS_INLINE void tile_q4_k(rows_at *at, const rows_tokens *to) {
     rows_scales w;
-    q4_k_scales(at, &w);
+    q4_k_scales(ROWS_q4_k, at, &w);
     for (size_t j = 0; j < TILE_UNITS; j += 2) {
         rows_pair p = start_pair(ROWS_q4_k, to, j, j + 1);
         ivec q[8];
         rows_dwords_8(at, offsetof(block_q4_k, q) + 16 * j, q);
         q4_k_half(q, 0, &p);
         q4_k_half(q + 4, 1, &p);
-        if (rows_high_in_place(ROWS_q4_k, to->single)) {
-            p.dot[1][0] = iv_sra(iv_add(p.dot[1][0], p.dot[1][1]), 4);
-            p.dot[1][1] = iv_set1(0);
-        }
         add_pair(ROWS_q4_k, &p, &w, to);
     }
 }
@@ -220,7 +216,7 @@ ALWAYS_INLINE void pair_q5_k(rows_at *at, unsigned j, const ivec high[8], const 
 ALWAYS_INLINE void tile_q5_k(rows_at *at, const rows_tokens *to) {
     rows_scales w;
     ivec high[8];
-    q4_k_scales(at, &w); /* the blocks begin alike */
+    q4_k_scales(ROWS_q5_k, at, &w); /* the blocks begin alike */
     rows_dwords_8(at, offsetof(block_q5_k, qh), high);
     pair_q5_k(at, 0, high, &w, to);
     pair_q5_k(at, 2, high, &w, to);

@@ -158,10 +158,12 @@ ALWAYS_INLINE int rows_max(enum rows_kind kind) {
     }
 }
 
-/* High nibbles stay where they are, so that products with them are 16 times too large: with one
- * token shifting those costs less than shifting codes, which a byte must have room for. */
+/* High nibbles stay where they are, which a byte must have room for: products with them are 16 times
+ * too large. Q4_K has a scale of its own for them, which is made smaller; of Q4_0 the products are,
+ * which is less than shifting codes only with one token. */
 ALWAYS_INLINE bool rows_high_in_place(enum rows_kind kind, bool single) {
-    return single && ROWS_MAX_CODE == 255 && (kind == ROWS_q4_0 || kind == ROWS_q4_k);
+    return ROWS_MAX_CODE == 255 && !TO_TILES &&
+           (kind == ROWS_q4_k || (kind == ROWS_q4_0 && single));
 }
 
 /* Half of unit[i]: 16 columns. */
@@ -507,18 +509,19 @@ ALWAYS_INLINE void q2_runs(const q2_block *b, unsigned first, fvec *scale, rows_
 /* ---- types with blocks of 256 */
 
 /* Q4_K's and Q5_K's scales and minima. */
-ALWAYS_INLINE void q4_k_scales(rows_at *at, rows_scales *out) {
+ALWAYS_INLINE void q4_k_scales(enum rows_kind kind, rows_at *at, rows_scales *out) {
     const ivec six = iv_bytes(63), four = iv_bytes(15), top = iv_bytes(48);
     ivec head[4], s[2], m[2];
     rows_dwords(at, 0, head);
-    fvec d = fv_low_f16(head[0]);
-    fvec dmin = fv_sub(fv_zero(), high_f16(head[0]));
+    const fvec d = fv_low_f16(head[0]);
+    const fvec d_high = rows_high_in_place(kind, false) ? fv_mul(d, fv_set1(0x1p-4f)) : d;
+    const fvec dmin = fv_sub(fv_zero(), high_f16(head[0]));
     s[0] = iv_and(head[1], six);
     m[0] = iv_and(head[2], six);
     s[1] = iv_or(iv_and(iv_srl(head[1], 2), top), iv_and(head[3], four));
     m[1] = iv_or(iv_and(iv_srl(head[2], 2), top), iv_and(iv_srl(head[3], 4), four));
     for (unsigned u = 0; u < TILE_UNITS; u++) {
-        out->scale[u] = fv_mul(byte_as_float(s[u / 4], u % 4), d);
+        out->scale[u] = fv_mul(byte_as_float(s[u / 4], u % 4), u % 2 ? d_high : d);
         out->min[u] = fv_mul(byte_as_float(m[u / 4], u % 4), dmin);
     }
 }
