@@ -318,6 +318,7 @@ static void check_extreme(const kernels *k, dtype type, int32_t sign, bool alter
             x[b].d_sum += x[b].q[i];
             x[b].fix[i / 16] -= 128 * x[b].q[i];
         }
+        x[b].fix_all = x[b].fix[0] + x[b].fix[1];
     }
     CHECK(fabs(want) > 1e5);
     for (int32_t n_tok = 1; n_tok <= EXTREME_TOK; n_tok += EXTREME_TOK - 1) {

@@ -405,6 +405,7 @@ static void check_extreme(const kernels *k, int i, const uint8_t *block, int pat
         x[c / 32].q[c % 32] = minus ? -127 : 127;
         x[c / 32].d_sum += minus ? -127 : 127;
         x[c / 32].fix[c % 32 / 16] -= minus ? -128 * 127 : 128 * 127;
+        x[c / 32].fix_all -= minus ? -128 * 127 : 128 * 127;
         x[c / 32].d = 1;
         want += (double)w[c] * (minus ? -127 : 127);
         magnitude += fabs((double)w[c]) * 127;

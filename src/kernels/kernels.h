@@ -27,6 +27,7 @@ typedef struct act_q8 {
     float d_sum;    /* d times the sum of q */
     int32_t fix[2]; /* -128 times the sums of q's halves: undoes weight codes that have 128 added */
     int8_t q[32];
+    int32_t fix_all; /* the sum of fix */
 } act_q8;
 
 /* Blocks of an activation row; rows are padded with zeros to whole blocks of 64. */

@@ -210,6 +210,7 @@ static void quantize_block(const float *x, int32_t n, act_q8 *out) {
         out->fix[i / 16] -= 128 * out->q[i];
         sum += out->q[i];
     }
+    out->fix_all = out->fix[0] + out->fix[1];
     out->d_sum = out->d * (float)sum;
 }
 

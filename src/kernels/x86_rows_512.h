@@ -190,6 +190,15 @@ ALWAYS_INLINE void fv_store_rows(float *y, fvec v, int32_t n_row) {
 
 enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
 
+/* Whether several tokens' sums fit the registers beside two units of codes. */
+enum { ROWS_QUADS = 1 };
+
+/* acc + a dword of codes * q[0..3], lane by lane. */
+ALWAYS_INLINE ivec iv_dot_4(ivec acc, ivec code, const int8_t *q) {
+    DOT_BROADCAST_IN_ORDER(16, acc, code, q);
+    return acc;
+}
+
 /* acc + four dwords of codes, none above max, * q[0..15], lane by lane. */
 ALWAYS_INLINE ivec iv_dot_16(int max, ivec acc, const ivec code[4], const int8_t *q) {
     (void)max;

@@ -42,5 +42,10 @@ typedef int32_t any_dword __attribute__((aligned(1), may_alias));
     __asm__("vpdpbusd %2%{1to" #lanes "%}, %1, %0"                                                 \
             : "+v"(acc)                                                                            \
             : "v"(code), "m"(*(const any_dword *)(const void *)(q)))
+/* The same, in the order in which it is written among its like. */
+#define DOT_BROADCAST_IN_ORDER(lanes, acc, code, q)                                                \
+    __asm__ volatile("vpdpbusd %2%{1to" #lanes "%}, %1, %0"                                        \
+                     : "+v"(acc)                                                                   \
+                     : "v"(code), "m"(*(const any_dword *)(const void *)(q)))
 
 #endif
