@@ -158,9 +158,9 @@ ALWAYS_INLINE int rows_max(enum rows_kind kind) {
     }
 }
 
-/* High nibbles stay where they are, which a byte must have room for: products with them are 16 times
- * too large. Q4_K has a scale of its own for them, which is made smaller; of Q4_0 the products are,
- * which is less than shifting codes only with one token. */
+/* High nibbles stay where they are, which a byte must have room for: products with them are 16
+ * times too large. Q4_K has a scale of its own for them, which is made smaller; of Q4_0 the
+ * products are, which is less than shifting codes only with one token. */
 ALWAYS_INLINE bool rows_high_in_place(enum rows_kind kind, bool single) {
     return ROWS_MAX_CODE == 255 && !TO_TILES &&
            (kind == ROWS_q4_k || (kind == ROWS_q4_0 && single));
