@@ -36,8 +36,8 @@ static inline size_t act_row_blocks(int32_t n_col) {
 }
 
 /* The x_stride that suits kernels best: they read the same columns of up to 64 rows by turns, and
- * rows a multiple of some hundred bytes apart, as those of 2,048 columns would be, lie in few of the
- * L1 cache's sets. An odd number of blocks spreads them over all. */
+ * rows a multiple of some hundred bytes apart, as those of 2,048 columns would be, lie in few of
+ * the L1 cache's sets. An odd number of blocks spreads them over all. */
 static inline size_t act_row_stride(int32_t n_col) {
     return act_row_blocks(n_col) + 1;
 }
