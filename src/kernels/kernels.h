@@ -21,13 +21,15 @@
 #include "formats/dtype.h"
 
 /* 32 activations quantised for integer dot products: x[i] ~ d * q[i], d = max|x| / 127. The sums
- * serve weights that are stored with an offset. */
+ * serve weights that are stored with an offset. A cache line, so that matrix tiles find each row's
+ * q in one. */
 typedef struct act_q8 {
     float d;
     float d_sum;    /* d times the sum of q */
     int32_t fix[2]; /* -128 times the sums of q's halves: undoes weight codes that have 128 added */
     int8_t q[32];
     int32_t fix_all; /* the sum of fix */
+    int32_t unused[3];
 } act_q8;
 
 /* Blocks of an activation row; rows are padded with zeros to whole blocks of 64. */
@@ -35,9 +37,9 @@ static inline size_t act_row_blocks(int32_t n_col) {
     return ((size_t)n_col + 63) / 64 * 2;
 }
 
-/* The x_stride that suits kernels best: they read the same columns of up to 64 rows by turns, and
- * rows a multiple of some hundred bytes apart, as those of 2,048 columns would be, lie in few of
- * the L1 cache's sets. An odd number of blocks spreads them over all. */
+/* The x_stride that suits kernels best: they read the same columns of up to 64 rows by turns, which
+ * with 4 KiB from row to row, as 2,048 columns would have, lie in one of the L1 cache's sets. An
+ * odd number of blocks spreads them over all. */
 static inline size_t act_row_stride(int32_t n_col) {
     return act_row_blocks(n_col) + 1;
 }

@@ -49,6 +49,7 @@ static void quantize_block(const float *x, act_q8 *out) {
         vst1q_s8(out->q + 16 * half, narrow_16(q));
         out->fix[half] = -128 * sum[half];
     }
+    memset(out->unused, 0, sizeof out->unused);
     out->fix_all = out->fix[0] + out->fix[1];
     out->d = largest / 127.0f;
     out->d_sum = out->d * (float)(sum[0] + sum[1]);

@@ -145,6 +145,7 @@ static void quantize_block(const float *x, act_q8 *out) {
     out->d_sum = out->d * (float)(first + second);
     out->fix[0] = -128 * first;
     out->fix[1] = -128 * second;
+    memset(out->unused, 0, sizeof out->unused);
     out->fix_all = -128 * (first + second);
     _mm256_storeu_si256((__m256i *)out->q, bytes);
 }

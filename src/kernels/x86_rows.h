@@ -19,7 +19,7 @@
 #include "kernels/kernels_impl.h"
 #include "kernels/x86_rows_unpack.h"
 
-/* Tokens for which weights are unpacked once: their activations of 2,048 columns, 200 KiB, and sums
+/* Tokens for which weights are unpacked once: their activations of 2,048 columns, 260 KiB, and sums
  * stay in L2. */
 enum { CHUNK_TOKENS = 64 };
 
