@@ -77,32 +77,6 @@ ALWAYS_INLINE fvec add_unit(enum rows_kind kind, bool single, const ivec code[UN
     return finish_unit(kind, dot, w, u, x, acc);
 }
 
-/* With one chain for each token none is added to another: tokens take turns instead, dword by
- * dword, so that few instructions have to wait at a time. */
-ALWAYS_INLINE bool rows_by_quads(enum rows_kind kind) {
-    return ROWS_QUADS && !rows_runs_of_16(kind);
-}
-
-enum { QUAD_TOKENS = 4 };
-
-/* One unit of rows against QUAD_TOKENS tokens, where rows_by_quads says so. */
-ALWAYS_INLINE void add_unit_quad(enum rows_kind kind, const ivec code[UNIT_DWORDS],
-                                 const rows_scales *w, size_t u, const act_q8 *const x[QUAD_TOKENS],
-                                 fvec acc[QUAD_TOKENS]) {
-    ivec dot[QUAD_TOKENS];
-    for (size_t t = 0; t < QUAD_TOKENS; t++) {
-        dot[t] = iv_set1(rows_bias(kind, false) ? x[t][u].fix_all : 0);
-    }
-    for (int k = 0; k < UNIT_DWORDS; k++) {
-        for (size_t t = 0; t < QUAD_TOKENS; t++) {
-            dot[t] = iv_dot_4(dot[t], code[k], x[t][u].q + 4 * k);
-        }
-    }
-    for (size_t t = 0; t < QUAD_TOKENS; t++) {
-        acc[t] = add_dots(kind, &dot[t], w, u, &x[t][u], acc[t]);
-    }
-}
-
 /* Units of a tile in the order in which they were unpacked, with TO_TILES. */
 typedef struct rows_kept {
     ivec code[TILE_UNITS][UNIT_DWORDS];
@@ -161,6 +135,58 @@ ALWAYS_INLINE rows_pair start_pair(enum rows_kind kind, const rows_tokens *to, s
     return p;
 }
 
+#ifdef ROWS_QUADS
+enum { QUAD_TOKENS = 4 };
+
+/* One unit of rows against QUAD_TOKENS tokens, dword by dword. */
+ALWAYS_INLINE void add_unit_quad(enum rows_kind kind, const ivec code[UNIT_DWORDS],
+                                 const rows_scales *w, size_t u, const act_q8 *const x[QUAD_TOKENS],
+                                 fvec acc[QUAD_TOKENS]) {
+    ivec dot[QUAD_TOKENS];
+    for (size_t t = 0; t < QUAD_TOKENS; t++) {
+        dot[t] = iv_set1(rows_bias(kind, false) ? x[t][u].fix_all : 0);
+    }
+    for (int k = 0; k < UNIT_DWORDS; k++) {
+        for (size_t t = 0; t < QUAD_TOKENS; t++) {
+            dot[t] = iv_dot_4(dot[t], code[k], x[t][u].q + 4 * k);
+        }
+    }
+    for (size_t t = 0; t < QUAD_TOKENS; t++) {
+        acc[t] = add_dots(kind, &dot[t], w, u, &x[t][u], acc[t]);
+    }
+}
+
+/* As many tokens as make whole quads; returns how many. With one chain for each token none is added
+ * to another, and few instructions wait at a time, since tokens take turns. Runs of 16 have nothing
+ * to add. */
+ALWAYS_INLINE int32_t add_quads(enum rows_kind kind, const rows_pair *p, const rows_scales *w,
+                                const rows_tokens *to) {
+    const act_q8 *x = to->x;
+    int32_t t = 0;
+    for (; !rows_runs_of_16(kind) && t + QUAD_TOKENS <= to->n_tok; t += QUAD_TOKENS) {
+        const act_q8 *at[QUAD_TOKENS];
+        fvec sum[QUAD_TOKENS];
+        for (int i = 0; i < QUAD_TOKENS; i++, x += to->x_stride) {
+            at[i] = x;
+            __asm__("" : "+r"(at[i])); /* in a register: a product takes two slots with an index */
+            sum[i] = to->acc[t + i];
+        }
+        add_unit_quad(kind, p->code[0], w, p->unit[0], at, sum);
+        add_unit_quad(kind, p->code[1], w, p->unit[1], at, sum);
+        for (int i = 0; i < QUAD_TOKENS; i++) {
+            to->acc[t + i] = sum[i];
+        }
+    }
+    return t;
+}
+#else
+ALWAYS_INLINE int32_t add_quads(enum rows_kind kind, const rows_pair *p, const rows_scales *w,
+                                const rows_tokens *to) {
+    (void)kind, (void)p, (void)w, (void)to;
+    return 0;
+}
+#endif
+
 /* A pair that was unpacked, against every token. */
 ALWAYS_INLINE void add_pair(enum rows_kind kind, rows_pair *p, const rows_scales *w,
                             const rows_tokens *to) {
@@ -176,22 +202,8 @@ ALWAYS_INLINE void add_pair(enum rows_kind kind, rows_pair *p, const rows_scales
         return;
     }
     const size_t a = p->unit[0], b = p->unit[1];
-    const act_q8 *x = to->x;
-    int32_t t = 0;
-    for (; rows_by_quads(kind) && t + QUAD_TOKENS <= to->n_tok; t += QUAD_TOKENS) {
-        const act_q8 *at[QUAD_TOKENS];
-        fvec sum[QUAD_TOKENS];
-        for (int i = 0; i < QUAD_TOKENS; i++, x += to->x_stride) {
-            at[i] = x;
-            __asm__("" : "+r"(at[i]));
-            sum[i] = to->acc[t + i];
-        }
-        add_unit_quad(kind, p->code[0], w, a, at, sum);
-        add_unit_quad(kind, p->code[1], w, b, at, sum);
-        for (int i = 0; i < QUAD_TOKENS; i++) {
-            to->acc[t + i] = sum[i];
-        }
-    }
+    int32_t t = add_quads(kind, p, w, to);
+    const act_q8 *x = to->x + to->x_stride * (size_t)t;
     for (; t < to->n_tok; t++, x += to->x_stride) {
         fvec sum = add_unit(kind, false, p->code[0], w, a, x + a, to->acc[t]);
         to->acc[t] = add_unit(kind, false, p->code[1], w, b, x + b, sum);

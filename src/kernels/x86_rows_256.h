@@ -175,14 +175,6 @@ ALWAYS_INLINE void fv_store_rows(float *y, fvec v, int32_t n_row) {
 
 /* ---- products */
 
-/* Two units of codes fill the registers. */
-enum { ROWS_QUADS = 0 };
-
-ALWAYS_INLINE ivec iv_dot_4(ivec acc, ivec code, const int8_t *q) {
-    (void)code, (void)q;
-    return acc;
-}
-
 ALWAYS_INLINE ivec iv_four(const int8_t *q) {
     int32_t four;
     memcpy(&four, q, sizeof four);

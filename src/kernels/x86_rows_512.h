@@ -190,8 +190,8 @@ ALWAYS_INLINE void fv_store_rows(float *y, fvec v, int32_t n_row) {
 
 enum { ROWS_MAX_CODE = 255, ROWS_SIGNED = -1 /* not used */ };
 
-/* Whether several tokens' sums fit the registers beside two units of codes. */
-enum { ROWS_QUADS = 1 };
+/* Four tokens' sums fit the registers beside two units of codes. */
+#define ROWS_QUADS
 
 /* acc + a dword of codes * q[0..3], lane by lane. */
 ALWAYS_INLINE ivec iv_dot_4(ivec acc, ivec code, const int8_t *q) {

@@ -429,7 +429,6 @@ ALWAYS_INLINE void turn_unit(enum rows_kind kind, size_t u, const act_q8 *x, act
     _mm_storeu_si128((__m128i *)(void *)out, head);
     _mm_storeu_si128((__m128i *)(void *)out->q, a);
     _mm_storeu_si128((__m128i *)(void *)(out->q + 16), b);
-    out->fix_all = x->fix_all;
 }
 
 /* The first byte of each dword, four times. */
