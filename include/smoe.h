@@ -599,6 +599,8 @@ typedef struct smoe_stats {
     uint64_t sweep_reads, sweep_used; /* the same in prefill */
     uint64_t guessed, guessed_right;  /* experts that lookahead guessed in decode; of which named */
     uint64_t guess_named;             /* all that the gates named where there was a guess */
+    uint64_t guessed_far;             /* guessed of layers behind the next and thought sure, */
+    uint64_t guessed_far_right;       /* of which named */
     bool lookahead_on;                /* now; lookahead_switches counts its changes */
     uint64_t lookahead_switches;
     uint64_t warm_reads, warm_used; /* since open: experts read in idle time */

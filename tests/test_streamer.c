@@ -476,6 +476,37 @@ TEST(streamer_bets_start_behind_the_demand) {
     close_all(s);
 }
 
+/* Whatever the order they were placed in, also over the last layer to the next token's first. */
+TEST(streamer_bets_start_by_their_layers_turns) {
+    make_fixture(&(fixture_config){
+        .n_moe = 4, .n_expert = 8, .n_used = 2, .n_ext = 1, .min_bytes = 3000, .align = 4096});
+    streamer *s = open_faulty(streamer_ring_full(&fx.source));
+    faulty.only_waiting = true;
+    USE(s, 1, 0);
+    streamer_demand(s, 1, (const int32_t[]){1, 2, 3, 4, 5, 6}, 6); /* more than the depth */
+    BET(s, 0, 3);
+    BET(s, 3, 4, 5);
+    BET(s, 2, 6);
+    BET(s, 3, 7);
+    streamer_item items[8];
+    int32_t n = 0, total = 0;
+    while (total < 6) {
+        CHECK_OK(streamer_next(s, items + total, 8 - total, &n, &err));
+        total += n;
+    }
+    for (int32_t i = 0; i < total; i++) {
+        streamer_release(s, &items[i]);
+    }
+    faulty.only_waiting = false;
+    for (int32_t i = 0; i < 50 || s->queue.n_flight > 0; i++) {
+        streamer_poll(s);
+    }
+    CHECK(first_read(2, 6) >= 0 && first_read(2, 6) < first_read(3, 7));
+    CHECK(first_read(3, 7) < first_read(0, 3));
+    CHECK_INT(first_read(3, 4), -1); /* replaced */
+    close_all(s);
+}
+
 TEST(streamer_bets_wait_for_a_demand_without_space) {
     make_paged(1, 4096);
     for (int32_t e = 0; e < 4; e++) { /* layer 1's experts shrink to a page */

@@ -107,6 +107,10 @@ static void print_ahead(const smoe_stats *s, FILE *out) {
                 s->guessed, percent(s->guessed_right, s->guessed),
                 percent(s->guessed_right, s->guess_named));
     }
+    if (s->guessed_far) {
+        fprintf(out, "; %" PRIu64 " sure ones further ahead, %.1f %% right", s->guessed_far,
+                percent(s->guessed_far_right, s->guessed_far));
+    }
     fputc('\n', out);
 }
 
@@ -225,6 +229,8 @@ static void add_experts(struct json_object *o, const smoe_stats *s) {
     json_add_count(o, "guessed", s->guessed);
     json_add_count(o, "guessed_right", s->guessed_right);
     json_add_count(o, "guess_named", s->guess_named);
+    json_add_count(o, "guessed_far", s->guessed_far);
+    json_add_count(o, "guessed_far_right", s->guessed_far_right);
     add_share(o, "lookahead_precision", s->guessed_right, s->guessed);
     add_share(o, "lookahead_recall", s->guessed_right, s->guess_named);
     json_object_object_add(o, "lookahead_on", json_object_new_boolean(s->lookahead_on));

@@ -65,7 +65,8 @@ static int moe_block(smoe_model *m, int32_t layer, int32_t n_tok, const atomic_b
     const ffn_spec *ffn = &e->spec->layer[layer].ffn;
     streamer_item items[MOE_VIEWS_MAX];
     expert_view views[MOE_VIEWS_MAX];
-    int32_t n_needed = moe_route(e, layer, n_tok);
+    lookahead_begin(m, layer, n_tok);
+    int32_t n_needed = moe_route(e, layer, n_tok, m->ahead.jobs.job, m->ahead.jobs.n);
     lookahead_judge(m, layer, n_needed);
     tell_routing(m, ffn, n_tok);
     streamer_demand(m->streamer, ffn->moe_index, e->s.needed, n_needed);

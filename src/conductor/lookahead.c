@@ -1,9 +1,11 @@
 /* Lookahead; see lookahead.h. */
 #include "conductor/lookahead.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
+#include "base/mem.h"
 #include "conductor/model.h"
-#include "layers/ahead.h"
 
 /* Tokens between two looks at the counters, and how long it stays off before it tries again. */
 #define WINDOW_TOK 8
@@ -16,47 +18,135 @@
 #define LEAST_USEFUL_BUSY 0.60
 #define BUSY_SHARE        0.95
 
-void lookahead_init(lookahead *a, smoe_switch mode) {
-    *a = (lookahead){.mode = mode, .is_on = mode != SMOE_OFF, .layer = -1};
+static void forget_guesses(lookahead *a) {
+    for (int32_t i = 0; i < AHEAD_LAYERS; i++) {
+        a->made_at[i] = -1;
+    }
+}
+
+/* Of a layer behind the next only what is nearly certain is read: there is time to read the rest
+ * when it is the next one, with a better guess. A share is of the last some hundred guesses. */
+#define FAR_SURE   0.75f
+#define SURE_GUESS 64
+
+uint64_t lookahead_bytes(const spec *s, smoe_switch mode) {
+    return mode == SMOE_OFF ? 0 : ahead_gates_bytes(s);
+}
+
+int lookahead_open(lookahead *a, smoe_switch mode, const spec *s, const scout *sc, const kernels *k,
+                   pool *p, smoe_error *err) {
+    *a = (lookahead){.mode = mode, .is_on = mode != SMOE_OFF};
+    if (mode == SMOE_OFF) {
+        return SMOE_OK;
+    }
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        int32_t n_used = s->layer[l].ffn.kind == FFN_MOE ? s->layer[l].ffn.n_expert_used : 0;
+        a->n_used = n_used > a->n_used ? n_used : a->n_used;
+    }
+    size_t n_rank = AHEAD_LAYERS * (size_t)a->n_used;
+    a->rank = mem_array(AHEAD_LAYERS * n_rank, sizeof *a->rank);
+    a->sure = mem_array(n_rank, sizeof *a->sure);
+    if (!a->rank || !a->sure) {
+        return err_no_memory(err, AHEAD_LAYERS * n_rank * sizeof *a->rank);
+    }
+    forget_guesses(a);
+    return ahead_open(&a->gates, s, sc, k, p, err);
+}
+
+void lookahead_close(lookahead *a) {
+    ahead_close(&a->gates);
+    free(a->rank);
+    free(a->sure);
+    *a = (lookahead){0};
+}
+
+/* What was guessed at MoE layer `from` of the one `far` behind it. */
+static int32_t *guess_at(const lookahead *a, int32_t from, int32_t far) {
+    return a->rank + (size_t)(from % AHEAD_LAYERS * AHEAD_LAYERS + far - 1) * (size_t)a->n_used;
+}
+
+static float *sure_at(const lookahead *a, int32_t far) {
+    return a->sure + (size_t)(far - 1) * (size_t)a->n_used;
+}
+
+static void judge(lookahead *a, const scratch *s, const int32_t *guess, int32_t n, int32_t far) {
+    float *sure = sure_at(a, far);
+    for (int32_t r = 0; r < n; r++) {
+        bool is_right = s->first_slot[guess[r]] < s->first_slot[guess[r] + 1];
+        if (far == 1) {
+            a->guessed++;
+            a->right += is_right;
+        } else if (sure[r] >= FAR_SURE) {
+            a->far++;
+            a->far_right += is_right;
+        }
+        sure[r] += ((float)is_right - sure[r]) / SURE_GUESS;
+    }
 }
 
 void lookahead_judge(smoe_model *m, int32_t layer, int32_t n_needed) {
     lookahead *a = &m->ahead;
-    const scratch *s = &m->exec.s;
-    if (a->layer == layer && a->is_decode) {
-        a->guessed += (uint64_t)a->n_guess;
-        a->named += (uint64_t)n_needed;
-        for (int32_t i = 0; i < n_needed; i++) {
-            a->right += s->is_ahead[s->needed[i]];
+    const ffn_spec *ffn = &m->exec.spec->layer[layer].ffn;
+    for (int32_t far = 1; far <= AHEAD_LAYERS && far <= ffn->moe_index; far++) {
+        int32_t from = ffn->moe_index - far;
+        if (a->made_at[from % AHEAD_LAYERS] == from) {
+            judge(a, &m->exec.s, guess_at(a, from, far), ffn->n_expert_used, far);
+            a->named += far == 1 ? (uint64_t)n_needed : 0;
         }
     }
-    a->layer = -1;
 }
 
-static int32_t next_moe(const spec *s, int32_t layer) {
-    do {
-        layer++;
-    } while (layer < s->n_layer && s->layer[layer].ffn.kind != FFN_MOE);
-    return layer < s->n_layer ? layer : -1;
+/* Bets on one layer: of a far one, only what is sure. */
+static void bet_on(smoe_model *m, int32_t moe_index, int32_t far, int32_t *guess, int32_t n) {
+    const float *sure = sure_at(&m->ahead, far);
+    int32_t *bet = m->exec.s.ahead_choice, n_bet = 0;
+    for (int32_t r = 0; r < n; r++) {
+        if (far == 1 || sure[r] >= FAR_SURE) {
+            bet[n_bet++] = guess[r];
+        }
+    }
+    streamer_bet(m->streamer, moe_index, bet, n_bet);
+}
+
+void lookahead_begin(smoe_model *m, int32_t layer, int32_t n_tok) {
+    lookahead *a = &m->ahead;
+    const spec *s = m->exec.spec;
+    int32_t moe_index = s->layer[layer].ffn.moe_index, far[AHEAD_LAYERS], n = 0;
+    if (moe_index == 0 || n_tok > 1) {
+        forget_guesses(a); /* of another token */
+    }
+    a->jobs.n = 0;
+    if (n_tok > 1 || !a->is_on || streamer_has_all(m->streamer)) {
+        return;
+    }
+    while (n < AHEAD_LAYERS && moe_index + n + 1 < m->source->n_moe_layer) {
+        far[n] = spec_moe_layer(s, moe_index + n + 1);
+        n++;
+    }
+    moe_guess_begin(&m->exec, &a->gates, far, n, &a->jobs);
+}
+
+static void guess_for_token(smoe_model *m, int32_t moe_index) {
+    lookahead *a = &m->ahead;
+    const ahead_jobs *jobs = &a->jobs;
+    moe_guess_end(&m->exec, jobs, guess_at(a, moe_index, 1), a->n_used);
+    a->made_at[moe_index % AHEAD_LAYERS] = moe_index;
+    for (int32_t i = 0; i < jobs->n; i++) {
+        bet_on(m, moe_index + i + 1, i + 1, guess_at(a, moe_index, i + 1),
+               m->exec.spec->layer[jobs->layer[i]].ffn.n_expert_used);
+    }
 }
 
 void lookahead_guess(smoe_model *m, int32_t layer, int32_t n_tok) {
     lookahead *a = &m->ahead;
-    const exec *e = &m->exec;
-    int32_t next = next_moe(e->spec, layer);
-    bool is_decode = n_tok == 1;
-    if (next < 0 || streamer_has_all(m->streamer) ||
-        (is_decode ? !a->is_on : a->mode == SMOE_OFF)) {
-        return;
-    }
-    int32_t moe_index = e->spec->layer[next].ffn.moe_index;
-    a->n_guess = moe_guess(e, next, n_tok);
-    a->layer = next;
-    a->is_decode = is_decode;
-    if (is_decode) {
-        streamer_bet(m->streamer, moe_index, e->s.ahead, a->n_guess);
-    } else {
-        streamer_sweep(m->streamer, moe_index, e->s.ahead, a->n_guess);
+    const spec *s = m->exec.spec;
+    int32_t moe_index = s->layer[layer].ffn.moe_index, next = moe_index + 1;
+    if (a->jobs.n > 0) {
+        guess_for_token(m, moe_index);
+    } else if (n_tok > 1 && a->mode != SMOE_OFF && next < m->source->n_moe_layer &&
+               !streamer_has_all(m->streamer)) {
+        int32_t n = moe_guess_union(&m->exec, &a->gates, spec_moe_layer(s, next), n_tok);
+        streamer_sweep(m->streamer, next, m->exec.s.ahead, n);
     }
 }
 

@@ -118,7 +118,9 @@ static int take_memory(smoe_model *m, const smoe_model_options *o, const io_ops 
                        smoe_error *err) {
     int rc = scout_load(&m->scout, m->source, err);
     if (rc != SMOE_OK || (rc = start_threads(m, o->pin, err)) != SMOE_OK ||
-        (rc = take_scratch(m, o, err)) != SMOE_OK) {
+        (rc = take_scratch(m, o, err)) != SMOE_OK ||
+        (rc = lookahead_open(&m->ahead, o->lookahead, &m->source->spec, &m->scout, m->exec.kernels,
+                             m->pool, err)) != SMOE_OK) {
         return rc;
     }
     /* With room for every expert each is read once, however; a back end of the caller's own is not
@@ -161,7 +163,6 @@ static void set_exec(smoe_model *m, const smoe_model_options *o) {
     e->reference = o->precision == SMOE_PRECISION_REFERENCE;
     e->kv_type = plan_kv_type(o->kv);
     e->spec_ranks = o->spec_ranks;
-    lookahead_init(&m->ahead, o->lookahead);
     pool_set_tick(m->pool, keep_reading, m->streamer, IO_TICK_NS);
 }
 
@@ -224,6 +225,7 @@ void smoe_model_close(smoe_model *m) {
     pressure_close(&m->pressure);
     (void)trace_writer_close(m->trace, NULL);
     streamer_close(m->streamer);
+    lookahead_close(&m->ahead);
     scratch_unmap(&m->exec.s);
     pool_close(m->pool);
     scout_free(&m->scout);
@@ -276,6 +278,8 @@ void smoe_model_stats(const smoe_model *m, smoe_stats *out) {
                         .guessed = m->ahead.guessed,
                         .guessed_right = m->ahead.right,
                         .guess_named = m->ahead.named,
+                        .guessed_far = m->ahead.far,
+                        .guessed_far_right = m->ahead.far_right,
                         .lookahead_on = m->ahead.is_on && !streamer_has_all(m->streamer),
                         .lookahead_switches = m->ahead.n_switch,
                         .warm_reads = s.warm_reads,

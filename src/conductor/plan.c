@@ -1,6 +1,7 @@
 /* The memory plan; see plan.h. Pure arithmetic over sizes, no allocation. */
 #include "conductor/plan.h"
 
+#include "conductor/lookahead.h"
 #include "layers/scratch.h"
 #include "streamer/streamer.h"
 
@@ -29,6 +30,12 @@ static scratch_config scratch_for(const source *s, const smoe_model_options *o, 
                             .n_thread = o->n_thread,
                             .spec_ranks = o->spec_ranks,
                             .reference = o->precision == SMOE_PRECISION_REFERENCE};
+}
+
+/* Of a chunk, and the gates' copies that guesses are made with. */
+static uint64_t work_bytes(const source *s, const smoe_model_options *o, int32_t chunk) {
+    scratch_config c = scratch_for(s, o, chunk);
+    return scratch_size(&c) + lookahead_bytes(&s->spec, o->lookahead);
 }
 
 enum kv_type plan_kv_type(smoe_kv_type type) {
@@ -98,8 +105,7 @@ static int32_t choose_chunk(const source *s, const smoe_model_options *o, uint64
     uint64_t long_floor_bytes = is_streaming ? floor_bytes : streamer_ring_full(s);
     chunk = chunk < o->context_tok ? chunk : o->context_tok;
     while (chunk > 1) {
-        scratch_config c = scratch_for(s, o, chunk);
-        uint64_t scratch_bytes = scratch_size(&c);
+        uint64_t scratch_bytes = work_bytes(s, o, chunk);
         bool is_long = chunk > CHUNK_USUAL_TOK;
         uint64_t most = is_long ? shared_bytes / 16 : shared_bytes / 4;
         uint64_t ring_bytes = is_long ? long_floor_bytes : floor_bytes;
@@ -201,10 +207,9 @@ int plan_make(smoe_plan *out, const source *s, const smoe_model_options *o,
     uint64_t shared = p.ceiling_bytes > fixed ? p.ceiling_bytes - fixed : 0;
     bool is_streaming = floor < full && (o->ring_bytes || shared < full + full / 16);
     p.chunk_tok = o->chunk_tok ? o->chunk_tok : choose_chunk(s, o, shared, floor, is_streaming);
-    scratch_config c = scratch_for(s, o, p.chunk_tok);
-    p.scratch_bytes = scratch_size(&c);
-    c.max_tok = o->chunk_tok ? o->chunk_tok : 1;
-    p.smallest_ceiling_bytes = least_fixed + scratch_size(&c) + floor;
+    p.scratch_bytes = work_bytes(s, o, p.chunk_tok);
+    p.smallest_ceiling_bytes =
+        least_fixed + work_bytes(s, o, o->chunk_tok ? o->chunk_tok : 1) + floor;
     p.smallest_ceiling_bytes += p.smallest_ceiling_bytes / 255; /* its own kernel_bytes with it */
     if (p.smallest_ceiling_bytes < machine->peak_bytes) {
         p.smallest_ceiling_bytes = machine->peak_bytes; /* reading the headers took this much */

@@ -41,6 +41,9 @@ typedef struct rows {
     size_t q_stride;
 } rows;
 
+/* How many MoE layers guesses reach ahead, see ahead.h. */
+#define AHEAD_LAYERS 3
+
 /* Scratch for up to max_tok tokens; all pointers into one map. Slots are (token, rank) pairs of a
  * MoE layer, max_slot = max_tok * n_expert_used. */
 typedef struct scratch {
@@ -54,7 +57,7 @@ typedef struct scratch {
     rows attn;       /* [max_tok], n_head * v_head_dim wide: attention output */
     rows hidden;     /* [max_slot], experts' width wide: activated hidden values */
     rows wide;       /* [max_tok], dense and shared width wide: the same, in hidden's memory */
-    rows gathered;   /* [max_slot], d_model wide: inputs in slot order */
+    rows gathered;   /* [max(max_slot, AHEAD_LAYERS)], d_model wide: inputs in slot order */
     float *q;        /* [max_tok][n_head * head_dim] */
     float *k;        /* [max_tok][n_kv_head * head_dim] */
     float *v;        /* [max_tok][n_kv_head * v_head_dim] */
@@ -72,10 +75,11 @@ typedef struct scratch {
     int32_t *token_of_slot; /* [max_slot] */
     int32_t *first_slot;    /* [n_expert + 1] */
     int32_t *needed;        /* [n_expert]: distinct experts of the layer */
-    int32_t *ahead;         /* [n_expert]: guessed experts of a later layer, from moe_guess */
+    int32_t *ahead;         /* [n_expert]: guessed experts of the next layer, moe_guess_union */
     bool *is_ahead;         /* [n_expert]: whether that list has it */
     int32_t *ahead_choice;  /* [n_expert_used] */
     float *ahead_weight;    /* [n_expert_used] */
+    float *ahead_score;     /* [AHEAD_LAYERS][n_expert] */
     float *logits;          /* [logit_rows][vocab_size] */
     rows head_in;           /* [logit_rows], d_model wide: normed input of the head */
     int32_t *pos;           /* [max_tok] */

@@ -195,7 +195,8 @@ static int32_t assign_slots(const exec *e, const ffn_spec *ffn, int32_t n_tok) {
     return n_needed;
 }
 
-int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok) {
+int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok, const linear_job *more,
+                  int32_t n_more) {
     const scratch *s = &e->s;
     const ffn_spec *ffn = ffn_of(e, layer);
     const weight *gate = &e->scout->layer[layer][ROLE_ROUTER];
@@ -205,8 +206,12 @@ int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok) {
         rows_quantize(e, &s->norm, n_tok, e->spec->d_model);
     }
     /* the gate is never quantised, so this product is in floats in either precision */
-    linear_job route = linear_of(gate, &s->norm, s->router, (size_t)ffn->n_expert, n_tok);
-    linear_run(e, &route, 1);
+    linear_job jobs[1 + AHEAD_LAYERS] = {
+        linear_of(gate, &s->norm, s->router, (size_t)ffn->n_expert, n_tok)};
+    for (int32_t i = 0; i < n_more; i++) {
+        jobs[1 + i] = more[i];
+    }
+    linear_run(e, jobs, 1 + n_more);
     pool_run(e->pool, route_task, &f, n_tok);
     return assign_slots(e, ffn, n_tok);
 }

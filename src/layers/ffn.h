@@ -21,8 +21,9 @@ typedef struct expert_view {
 
 /* Norms x, routes every token exactly, and gives each (token, rank) pair a slot; slots of one
  * expert are adjacent. Returns the number of distinct experts, listed ascending in scratch.needed.
- */
-int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok);
+ * Runs n_more <= AHEAD_LAYERS other products beside the gate's, see ahead.h. */
+int32_t moe_route(const exec *e, int32_t layer, int32_t n_tok, const linear_job *more,
+                  int32_t n_more);
 /* Computes all slots of these experts. */
 void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view *views,
                  int32_t n_view);

@@ -92,7 +92,7 @@ static void lay_out(scratch *s, placer *p, const scratch_config *c) {
     s->norm = take_rows(p, tok, m->d_model, q8);
     s->attn = take_rows(p, tok, w.attn, q8);
     take_hidden(s, p, &w, c);
-    s->gathered = take_rows(p, slots, m->d_model, q8);
+    s->gathered = take_rows(p, slots > AHEAD_LAYERS ? slots : AHEAD_LAYERS, m->d_model, q8);
     s->q = take(p, tok * w.q, sizeof(float));
     s->k = take(p, tok * w.k, sizeof(float));
     s->v = take(p, tok * w.v, sizeof(float));
@@ -112,6 +112,7 @@ static void lay_out(scratch *s, placer *p, const scratch_config *c) {
     s->is_ahead = take(p, w.n_expert, sizeof(bool));
     s->ahead_choice = take(p, w.n_used, sizeof(int32_t));
     s->ahead_weight = take(p, w.n_used, sizeof(float));
+    s->ahead_score = take(p, AHEAD_LAYERS * (int64_t)w.n_expert, sizeof(float));
     s->logits = take(p, (int64_t)s->logit_rows * m->vocab_size, sizeof(float));
     s->head_in = take_rows(p, s->logit_rows, m->d_model, q8);
     s->pos = take(p, tok, sizeof(int32_t));

@@ -482,17 +482,33 @@ void streamer_release(streamer *s, const streamer_item *item) {
 
 /* ---- the rest of the interface */
 
+/* How many layers' turns pass until this one's. */
+static int32_t turns_until(const streamer *s, int32_t moe_index) {
+    int32_t n = moe_index - s->moe_index;
+    return n > 0 ? n : n + s->source->n_moe_layer;
+}
+
+/* Behind what is on the same layer or on an earlier one. */
+static void add_bet(streamer *s, bet b) {
+    int32_t turns = turns_until(s, b.moe_index), at = s->n_bet;
+    while (at > 0 && turns_until(s, s->bet[at - 1].moe_index) > turns) {
+        at--;
+    }
+    if (at == STREAMER_BETS) {
+        return;
+    }
+    s->n_bet -= s->n_bet == STREAMER_BETS;
+    memmove(s->bet + at + 1, s->bet + at, (size_t)(s->n_bet - at) * sizeof *s->bet);
+    s->bet[at] = b;
+    s->n_bet++;
+}
+
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n) {
     drop_bets_on(s, moe_index);
     for (int32_t i = 0; i < n; i++) {
-        if (*entry_slot(s, moe_index, experts[i]) >= 0) {
-            continue;
+        if (*entry_slot(s, moe_index, experts[i]) < 0) {
+            add_bet(s, (bet){.moe_index = moe_index, .expert = experts[i]});
         }
-        if (s->n_bet == STREAMER_BETS) {
-            s->n_bet--;
-            memmove(s->bet, s->bet + 1, (size_t)s->n_bet * sizeof *s->bet);
-        }
-        s->bet[s->n_bet++] = (bet){.moe_index = moe_index, .expert = experts[i]};
     }
     if (s->n_bet > 0) {
         pump(s);

@@ -79,8 +79,9 @@ void streamer_abandon(streamer *s);
 
 /* Speculative: read these if nothing better is to do, never before a demand read, up to the
  * depth that demand leaves. Only into space that is free or of little value (policy_bet_limit).
- * Replaces what an earlier bet on this layer has not started, as does the layer's demand; a bounded
- * number waits, the oldest are dropped. A bet that fails says nothing. */
+ * Replaces what an earlier bet on this layer has not started, as does the layer's demand. The layer
+ * whose turn comes first is read first, and of it in the given order; a bounded number waits, what
+ * would be read last is dropped. A bet that fails says nothing. */
 void streamer_bet(streamer *s, int32_t moe_index, const int32_t *experts, int32_t n);
 /* The sweep of prefill: what a layer will need next, in the order in which it lies in the file,
  * read at full depth behind the current demand while that is computed. May push out everything but

@@ -65,7 +65,7 @@ struct streamer {
         uint64_t offset;
     } failure;
 
-    bet bet[STREAMER_BETS]; /* not started, the oldest first */
+    bet bet[STREAMER_BETS]; /* not started, in the order of their layers' turns */
     int32_t n_bet;
 
     int32_t sweep_moe;
