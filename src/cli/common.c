@@ -37,7 +37,7 @@ const option *model_option_rows(model_flags *f) {
         {OPTION_INT, 0, "spec", "N", &o->spec_ranks, 0, LIMIT_EXPERTS,
          "read the gate's next N ranks ahead (default: 0)", NULL},
         {OPTION_CHOICE, 0, "lookahead", "auto|on|off", &f->lookahead, 0, 0,
-         "read what the next layer will probably name (auto: while it pays)", NULL},
+         "read what the next layers will probably name (auto: while it pays)", NULL},
         {OPTION_LIST, 0, "vault-on", "DIR", &f->vault_on, 0, 0,
          "a folder on another drive with a copy of the model; several times", NULL},
         {OPTION_FLAG, 0, "probe", NULL, &f->probe, 0, 0,

@@ -35,7 +35,7 @@ uint64_t lookahead_bytes(const spec *s, smoe_switch mode) {
 
 int lookahead_open(lookahead *a, smoe_switch mode, const spec *s, const scout *sc, const kernels *k,
                    pool *p, smoe_error *err) {
-    *a = (lookahead){.mode = mode, .is_on = mode != SMOE_OFF};
+    *a = (lookahead){.mode = mode, .is_on = mode != SMOE_OFF, .n_used = 1};
     if (mode == SMOE_OFF) {
         return SMOE_OK;
     }
@@ -97,7 +97,7 @@ void lookahead_judge(smoe_model *m, int32_t layer, int32_t n_needed) {
 }
 
 /* Bets on one layer: of a far one, only what is sure. */
-static void bet_on(smoe_model *m, int32_t moe_index, int32_t far, int32_t *guess, int32_t n) {
+static void bet_on(smoe_model *m, int32_t moe_index, int32_t far, const int32_t *guess, int32_t n) {
     const float *sure = sure_at(&m->ahead, far);
     int32_t *bet = m->exec.s.ahead_choice, n_bet = 0;
     for (int32_t r = 0; r < n; r++) {
