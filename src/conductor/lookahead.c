@@ -18,16 +18,16 @@
 #define LEAST_USEFUL_BUSY 0.60
 #define BUSY_SHARE        0.95
 
+/* Of a layer behind the next only what is nearly certain is read: there is time to read the rest
+ * when it is the next one, with a better guess. A share is of the last some hundred guesses. */
+#define FAR_SURE   0.75f
+#define SURE_GUESS 64
+
 static void forget_guesses(lookahead *a) {
     for (int32_t i = 0; i < AHEAD_LAYERS; i++) {
         a->made_at[i] = -1;
     }
 }
-
-/* Of a layer behind the next only what is nearly certain is read: there is time to read the rest
- * when it is the next one, with a better guess. A share is of the last some hundred guesses. */
-#define FAR_SURE   0.75f
-#define SURE_GUESS 64
 
 uint64_t lookahead_bytes(const spec *s, smoe_switch mode) {
     return mode == SMOE_OFF ? 0 : ahead_gates_bytes(s);

@@ -34,7 +34,7 @@ typedef struct lookahead {
         uint64_t reads, used, busy_ns, time_ns;
     } at;                           /* counters when the window began */
     uint64_t guessed, right, named; /* in decode, of the next layer: guessed, of which named; all */
-    uint64_t far, far_right;        /* bets on layers behind it, and how many were named */
+    uint64_t far, far_right;        /* guesses of layers behind it thought sure; of which named */
     uint64_t n_switch;              /* times it was turned off or on again */
 } lookahead;
 

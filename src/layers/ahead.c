@@ -99,7 +99,6 @@ void ahead_close(ahead_gates *g) {
 
 typedef struct guess_state {
     const exec *exec;
-    const ahead_gates *gates;
     const int32_t *layer;
     rows x;
 } guess_state;
@@ -131,7 +130,7 @@ static void choose(const exec *e, int32_t layer, float *score, int32_t *choice) 
 
 void moe_guess_begin(const exec *e, const ahead_gates *gates, const int32_t *layer, int32_t n,
                      ahead_jobs *out) {
-    guess_state g = {e, gates, layer, e->s.gathered};
+    guess_state g = {e, layer, e->s.gathered};
     float *score = e->s.ahead_score;
     out->n = n;
     for (int32_t i = 0; i < n; i++) {
@@ -154,7 +153,7 @@ int32_t moe_guess_union(const exec *e, const ahead_gates *gates, int32_t layer, 
     const scratch *s = &e->s;
     const ffn_spec *ffn = &e->spec->layer[layer].ffn;
     size_t n_expert = (size_t)ffn->n_expert;
-    guess_state g = {e, gates, &layer, s->gathered};
+    guess_state g = {e, &layer, s->gathered};
     pool_run(e->pool, norm_task, &g, n_tok);
     linear_job route = linear_of(&gates->gate[layer], &s->gathered, s->router, n_expert, n_tok);
     linear_run(e, &route, 1);

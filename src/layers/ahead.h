@@ -40,9 +40,9 @@ void moe_guess_begin(const exec *e, const ahead_gates *g, const int32_t *layer, 
  * falling score, as many as it uses. */
 void moe_guess_end(const exec *e, const ahead_jobs *jobs, int32_t *rank, int32_t stride);
 
-/* Between moe_route and moe_compute of an earlier layer, in memory that is free then. */
 /* For n_tok tokens: lists in scratch.ahead the distinct experts that the gate of a MoE layer would
- * choose for any of them, ascending, as they lie in the file. Returns their number. */
+ * choose for any of them, ascending, as they lie in the file. Returns their number. Between
+ * moe_route and moe_compute of an earlier layer, in memory that is free then. */
 int32_t moe_guess_union(const exec *e, const ahead_gates *g, int32_t layer, int32_t n_tok);
 
 #endif
