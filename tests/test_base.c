@@ -101,7 +101,11 @@ TEST(pool_runs_each_task_once) {
         CHECK_OK(pool_open(&p, n_thread, &err));
         for (int round = 0; round < 3000; round++) {
             static atomic_int hit[64];
+            static const char coming[20000];
             memset(hit, 0, sizeof hit);
+            for (int32_t i = 0; i < n_thread; i++) {
+                pool_set_next(p, i, coming, test_rand() % sizeof coming);
+            }
             int32_t n = (int32_t)(test_rand() % 64);
             pool_run(p, count_task, hit, n);
             for (int32_t i = 0; i < 64; i++) {

@@ -2,6 +2,7 @@
  * I/O back end, the prefill chunk, the bets, and wherever the weights come from. */
 #include <stdio.h>
 
+#include "layers/exec.h"
 #include "model_util.h"
 #include "tiny_gguf.h"
 
@@ -237,4 +238,62 @@ static void check_reused_prefix(smoe_kv_type kv) {
 TEST(reused_prefix_equals_fresh) {
     check_reused_prefix(SMOE_KV_AUTO);
     check_reused_prefix(SMOE_KV_Q8);
+}
+
+/* The task with which a thread begins, found one after the other. */
+static const char *first_of(const linear_job *jobs, int32_t n_job, int32_t rows_a_task,
+                            int32_t task, size_t *left_bytes) {
+    for (int32_t i = 0; i < n_job; i++) {
+        for (int32_t row = 0; row < jobs[i].n_row; row += rows_a_task) {
+            if (task-- == 0) {
+                *left_bytes = (size_t)(jobs[i].n_row - row) * jobs[i].row_bytes;
+                return (const char *)jobs[i].w + (size_t)row * jobs[i].row_bytes;
+            }
+        }
+    }
+    return NULL;
+}
+
+static void check_next(const exec *e, const linear_job *jobs, int32_t n_job) {
+    uint64_t work_bytes = 0;
+    int32_t n_row = 0, n_task = 0, n_thread = pool_threads(e->pool);
+    for (int32_t i = 0; i < n_job; i++) {
+        n_row += jobs[i].n_row;
+        work_bytes += (uint64_t)jobs[i].n_row * jobs[i].row_bytes * (uint64_t)jobs[i].n_tok;
+    }
+    int32_t per_task = linear_rows_a_task(e, n_row, work_bytes, LINEAR_ROW_GROUP);
+    for (int32_t i = 0; i < n_job; i++) {
+        n_task += per_task > 0 ? (jobs[i].n_row + per_task - 1) / per_task : 0;
+    }
+    linear_next(e, jobs, n_job);
+    for (int32_t i = 0; i < n_thread; i++) {
+        size_t bytes = 0, left_bytes = 0;
+        const char *told = pool_next(e->pool, i, &bytes);
+        const char *first =
+            first_of(jobs, n_job, per_task, pool_first_task(n_task, i, n_thread), &left_bytes);
+        CHECK(told == first);
+        CHECK(bytes <= left_bytes && (bytes > 0) == (left_bytes > 0));
+    }
+}
+
+/* What threads bring nearer while they wait is what they have first, and nothing behind it. */
+TEST(what_comes_next_is_what_each_thread_has_first) {
+    static const char weights[3 << 20];
+    const int32_t n_rows[][3] = {{4096, 512, 512}, {100, 1, 17}, {16, 0, 0}, {1, 1, 1}, {0, 0, 0}};
+    for (int32_t n_thread = 1; n_thread <= 7; n_thread++) {
+        exec e = {0};
+        smoe_error err;
+        CHECK_OK(pool_open(&e.pool, n_thread, &err));
+        for (size_t i = 0; i < sizeof n_rows / sizeof *n_rows; i++) {
+            linear_job jobs[3];
+            for (int32_t j = 0; j < 3; j++) {
+                jobs[j] = (linear_job){.w = weights + (j << 20),
+                                       .row_bytes = 256,
+                                       .n_row = n_rows[i][j],
+                                       .n_tok = 1 + (int32_t)(test_rand() % 3)};
+            }
+            check_next(&e, jobs, 3);
+        }
+        pool_close(e.pool);
+    }
 }

@@ -36,6 +36,14 @@
 #define STATE_OPEN   (UINT64_C(1) << 31)
 #define STATE_INSIDE (STATE_OPEN - 1)
 
+/* Of what comes next, between two looks for a job. */
+#define NEXT_PIECE_BYTES 4096u
+
+typedef struct next_memory {
+    const char *at;
+    size_t bytes;
+} next_memory;
+
 typedef struct worker {
     _Alignas(64) _Atomic uint64_t run; /* tasks left: the first in the low half, the end above */
     pool *pool;
@@ -58,7 +66,8 @@ struct pool {
     pthread_mutex_t mutex; /* only for sleeping */
     pthread_cond_t wake;
     pthread_cond_t left;
-    worker *worker; /* [n_thread]; the caller is 0 */
+    worker *worker;    /* [n_thread]; the caller is 0 */
+    next_memory *next; /* [n_thread]; changed only while no job is open */
     int32_t n_started;
 };
 
@@ -69,6 +78,22 @@ static bool spin_on(uint64_t *start, uint64_t limit_ns) {
     uint64_t now = now_ns();
     *start = *start ? *start : now;
     return now - *start < limit_ns;
+}
+
+/* Brings a piece into the L2 cache; false when there is none left. */
+static bool fetch_next(next_memory *n) {
+    size_t bytes = n->bytes < NEXT_PIECE_BYTES ? n->bytes : NEXT_PIECE_BYTES;
+    for (size_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(n->at + i, 0, 2);
+    }
+    n->at += bytes;
+    n->bytes -= bytes;
+    return bytes > 0;
+}
+
+/* With more threads than CPUs whoever waits should leave his at once. */
+static next_memory next_of(const pool *p, int32_t thread) {
+    return p->spin_ns > 0 ? p->next[thread] : (next_memory){0};
 }
 
 static uint32_t tasks_in(uint64_t run) {
@@ -151,7 +176,7 @@ static void sleep_for_news(pool *p, uint32_t seen) {
 }
 
 /* Enters a job other than the one seen; false when the pool closes. */
-static bool enter_job(pool *p, uint32_t *seen) {
+static bool enter_job(pool *p, uint32_t *seen, next_memory *next) {
     uint64_t start = 0;
     while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         uint64_t state = atomic_load_explicit(&p->state, memory_order_relaxed);
@@ -161,7 +186,7 @@ static bool enter_job(pool *p, uint32_t *seen) {
                 *seen = (uint32_t)(state >> 32);
                 return true;
             }
-        } else if (!spin_on(&start, p->spin_ns)) {
+        } else if (!fetch_next(next) && !spin_on(&start, p->spin_ns)) {
             sleep_for_news(p, *seen);
             start = 0;
         }
@@ -181,8 +206,10 @@ static void leave_job(pool *p) {
 static void *work(void *arg) {
     worker *w = arg;
     uint32_t seen = 0;
-    while (enter_job(w->pool, &seen)) {
+    next_memory next = {0};
+    while (enter_job(w->pool, &seen, &next)) {
         draw_tasks(w->pool, w->index);
+        next = next_of(w->pool, w->index);
         leave_job(w->pool);
     }
     return NULL;
@@ -201,9 +228,10 @@ static void wake_sleepers(pool *p) {
 /* Lets nobody else in and waits for those inside. */
 static void close_job(pool *p) {
     uint64_t start = 0;
+    next_memory next = next_of(p, 0);
     uint64_t state = atomic_fetch_and(&p->state, ~STATE_OPEN);
     while (state & STATE_INSIDE) {
-        if (!spin_on(&start, p->spin_ns)) {
+        if (!fetch_next(&next) && !spin_on(&start, p->spin_ns)) {
             pthread_mutex_lock(&p->mutex);
             atomic_store(&p->caller_waits, true);
             while (atomic_load(&p->state) & STATE_INSIDE) {
@@ -214,6 +242,15 @@ static void close_job(pool *p) {
         }
         state = atomic_load_explicit(&p->state, memory_order_acquire);
     }
+}
+
+void pool_set_next(pool *p, int32_t thread, const void *at, size_t bytes) {
+    p->next[thread] = (next_memory){at, bytes};
+}
+
+const void *pool_next(const pool *p, int32_t thread, size_t *bytes) {
+    *bytes = p->next[thread].bytes;
+    return p->next[thread].at;
 }
 
 void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task) {
@@ -229,8 +266,8 @@ void pool_run(pool *p, pool_fn fn, void *job, int32_t n_task) {
     p->fn = fn;
     p->job = job;
     for (int32_t i = 0; i < p->n_thread; i++) {
-        uint64_t first = (uint64_t)n_task * (uint64_t)i / (uint64_t)p->n_thread;
-        uint64_t end = (uint64_t)n_task * (uint64_t)(i + 1) / (uint64_t)p->n_thread;
+        uint64_t first = (uint64_t)pool_first_task(n_task, i, p->n_thread);
+        uint64_t end = (uint64_t)pool_first_task(n_task, i + 1, p->n_thread);
         atomic_store_explicit(&p->worker[i].run, end << 32 | first, memory_order_relaxed);
     }
     uint64_t epoch = (atomic_load_explicit(&p->state, memory_order_relaxed) >> 32) + 1;
@@ -254,7 +291,8 @@ int pool_open(pool **out, int32_t n_thread, smoe_error *err) {
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->left, NULL);
     p->worker = aligned_alloc(64, (size_t)n_thread * sizeof *p->worker);
-    if (!p->worker) {
+    p->next = calloc((size_t)n_thread, sizeof *p->next);
+    if (!p->worker || !p->next) {
         pool_close(p);
         return err_no_memory(err, (uint64_t)n_thread * sizeof *p->worker);
     }
@@ -286,6 +324,7 @@ void pool_close(pool *p) {
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->mutex);
     free(p->worker);
+    free(p->next);
     free(p);
 }
 

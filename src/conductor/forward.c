@@ -6,6 +6,7 @@
 #include "conductor/model.h"
 #include "layers/attention.h"
 #include "layers/ffn.h"
+#include "layers/next.h"
 #include "layers/residual.h"
 #include "layers/rope.h"
 
@@ -138,6 +139,7 @@ void forward_head(smoe_model *m, int32_t first, int32_t n, float *logits) {
         rows_quantize(e, &e->s.head_in, n, s->d_model);
     }
     linear_job job = linear_of(w, &e->s.head_in, logits, (size_t)s->vocab_size, n);
+    next_is_layer(e, 0, n);
     linear_run(e, &job, 1);
     if (s->logit_scale != 1) {
         for (size_t i = 0; i < (size_t)n * (size_t)s->vocab_size; i++) {

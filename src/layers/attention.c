@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "layers/next.h"
 #include "layers/residual.h"
 #include "layers/rope.h"
 
@@ -295,6 +296,7 @@ void attention_gqa(const exec *e, int32_t layer, const batch *b) {
     linear_job qkv[3] = {linear_of(&w[ROLE_ATTN_Q], &s->norm, s->q, q_width, n),
                          linear_of(&w[ROLE_ATTN_K], &s->norm, s->k, k_width, n),
                          linear_of(&w[ROLE_ATTN_V], &s->norm, s->v, v_width, n)};
+    next_is_attention_out(e, layer, n);
     linear_run(e, qkv, 3);
     add_bias(e, s->q, q_width, &w[ROLE_ATTN_Q_BIAS], n);
     add_bias(e, s->k, k_width, &w[ROLE_ATTN_K_BIAS], n);
@@ -305,6 +307,7 @@ void attention_gqa(const exec *e, int32_t layer, const batch *b) {
         rows_quantize(e, &s->attn, n, w[ROLE_ATTN_O].n_col);
     }
     linear_job o = linear_of(&w[ROLE_ATTN_O], &s->attn, s->out, (size_t)e->spec->d_model, n);
+    next_is_ffn(e, layer, n);
     linear_run(e, &o, 1);
     add_bias(e, s->out, (size_t)e->spec->d_model, &w[ROLE_ATTN_O_BIAS], n);
     residual_add(e, n);

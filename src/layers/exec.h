@@ -127,6 +127,10 @@ void linear_run(const exec *e, const linear_job *jobs, int32_t n_job);
 void linear_rows(const exec *e, const linear_job *job, int32_t row, int32_t n_row);
 /* Brings the first rows from `row` on nearer. Kernels do so only for what lies behind their own. */
 void linear_prefetch(const linear_job *job, int32_t row);
+/* Tells before a job which products come after it: threads that wait for its end, or while the
+ * caller works alone, bring nearer what they will have first (pool_set_next). Only w, row_bytes,
+ * n_row and n_tok are looked at. */
+void linear_next(const exec *e, const linear_job *jobs, int32_t n_job);
 /* How many rows make a task, a multiple of `multiple`, of n_row in all, whose weights times tokens
  * are work_bytes. */
 int32_t linear_rows_a_task(const exec *e, int64_t n_row, uint64_t work_bytes, int32_t multiple);

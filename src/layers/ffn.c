@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "layers/next.h"
 #include "layers/residual.h"
 #include "layers/router.h"
 
@@ -97,8 +98,10 @@ static void dense_compute(const ffn_state *f, const weight *gate, const weight *
                     .up = linear_of(up, &s->norm, s->up, s->wide.f_stride, f->n_tok),
                     .q = exec_wants_q8(e, down->type) ? s->wide.q : NULL,
                     .q_stride = s->wide.q_stride};
-    gated_run(e, &in, 1);
     linear_job last = linear_of(down, &s->wide, out, (size_t)e->spec->d_model, f->n_tok);
+    linear_next(e, &last, 1);
+    gated_run(e, &in, 1);
+    next_is_layer(e, f->layer + 1, f->n_tok);
     linear_run(e, &last, 1);
 }
 
@@ -290,7 +293,9 @@ void moe_compute(const exec *e, int32_t layer, int32_t n_tok, const expert_view 
         down[i] = expert_job(w, &views[i], PART_DOWN, &s->hidden, slot, s->out,
                              (size_t)e->spec->d_model, n);
     }
+    linear_next(e, down, n_view);
     gated_run(e, in, n_view);
+    next_is_layer(e, layer + 1, n_tok);
     linear_run(e, down, n_view);
 }
 

@@ -10,6 +10,10 @@
 /* At most so much is prefetched in one go: it should still be in L2 when its turn comes. */
 #define PREFETCH_MAX_BYTES 32768u
 
+/* Of what comes next, for each thread: half of the smallest L2 cache that is common. From 128 KiB
+ * to 1 MiB a token takes the same time within 2 % (Emerald Rapids, 2 MiB). */
+#define NEXT_MAX_BYTES ((size_t)256 << 10)
+
 typedef struct linear_run_state {
     const exec *exec;
     const linear_job *jobs;
@@ -79,23 +83,52 @@ static void linear_task(void *job, int32_t task, int32_t thread) {
     linear_rows(run->exec, j, row, n_row);
 }
 
-void linear_run(const exec *e, const linear_job *jobs, int32_t n_job) {
+/* Cuts jobs into tasks; returns their number. */
+static int32_t cut(const exec *e, const linear_job *jobs, int32_t n_job, linear_run_state *out) {
     uint64_t work_bytes = 0;
     int64_t n_row = 0;
+    int32_t n_task = 0;
     for (int32_t i = 0; i < n_job; i++) {
         work_bytes += (uint64_t)jobs[i].n_row * jobs[i].row_bytes * (uint64_t)jobs[i].n_tok;
         n_row += jobs[i].n_row;
     }
     if (n_row == 0) {
-        return;
+        return 0;
     }
-    linear_run_state run = {e, jobs, n_job,
-                            linear_rows_a_task(e, n_row, work_bytes, LINEAR_ROW_GROUP)};
-    int32_t total = 0;
+    *out = (linear_run_state){e, jobs, n_job,
+                              linear_rows_a_task(e, n_row, work_bytes, LINEAR_ROW_GROUP)};
     for (int32_t i = 0; i < n_job; i++) {
-        total += tasks_of(&jobs[i], run.rows_per_task);
+        n_task += tasks_of(&jobs[i], out->rows_per_task);
     }
-    pool_run(e->pool, linear_task, &run, total);
+    return n_task;
+}
+
+void linear_run(const exec *e, const linear_job *jobs, int32_t n_job) {
+    linear_run_state run;
+    int32_t n_task = cut(e, jobs, n_job, &run);
+    pool_run(e->pool, linear_task, &run, n_task);
+}
+
+void linear_next(const exec *e, const linear_job *jobs, int32_t n_job) {
+    linear_run_state run;
+    int32_t n_task = cut(e, jobs, n_job, &run), n_thread = pool_threads(e->pool);
+    const linear_job *j = jobs;
+    int32_t before = 0; /* tasks of the jobs before j */
+    for (int32_t i = 0; i < n_thread; i++) {
+        int32_t task = pool_first_task(n_task, i, n_thread), n;
+        if (task >= n_task) {
+            pool_set_next(e->pool, i, NULL, 0);
+            continue;
+        }
+        while (task - before >= (n = tasks_of(j, run.rows_per_task))) {
+            before += n;
+            j++;
+        }
+        size_t row = (size_t)(task - before) * (size_t)run.rows_per_task;
+        size_t bytes = ((size_t)j->n_row - row) * j->row_bytes;
+        pool_set_next(e->pool, i, (const char *)j->w + row * j->row_bytes,
+                      bytes < NEXT_MAX_BYTES ? bytes : NEXT_MAX_BYTES);
+    }
 }
 
 linear_job linear_of(const weight *w, const rows *x, float *y, size_t y_stride, int32_t n_tok) {
