@@ -1,7 +1,11 @@
 /* The conductor under stress: ceilings, allocation in the loop, failing drives, cancelling, NaN. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "conductor/machine.h"
 #include "conductor/model.h"
@@ -9,6 +13,7 @@
 #include "faulty_io.h"
 #include "layers/ahead.h"
 #include "model_util.h"
+#include "tiny_gguf.h"
 
 static smoe_error err;
 
@@ -263,6 +268,59 @@ TEST(ceiling_holds_28m_vault) {
 }
 
 /* The kernel kills what goes beyond a cgroup's limit, and counts page tables and neighbours too. */
+/* Whole pages at the start of a file, at most n of them, that the page cache holds. */
+static size_t cached_pages(const char *path, size_t n) {
+    unsigned char held[64];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n_held = 0;
+    int fd = open(path, O_RDONLY);
+    struct stat st;
+    CHECK(fd >= 0 && fstat(fd, &st) == 0);
+    n = n < (size_t)st.st_size / page ? n : (size_t)st.st_size / page;
+    CHECK(n > 0 && n <= sizeof held);
+    void *map = mmap(NULL, n * page, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && mincore(map, n * page, held) == 0);
+    for (size_t i = 0; i < n; i++) {
+        n_held += held[i] & 1;
+    }
+    munmap(map, n * page);
+    close(fd);
+    return n_held;
+}
+
+static void drop_from_page_cache(const char *path) {
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && fsync(fd) == 0);
+    CHECK_INT(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    close(fd);
+}
+
+/* With direct I/O nothing of a file's head stays in the page cache, which a cgroup counts as the
+ * process's: a tokenizer makes megabytes of it. */
+static void check_head_is_forgotten(const char *path, size_t n_page) {
+    drop_from_page_cache(path);
+    if (cached_pages(path, n_page) > 0) {
+        SKIP("this file system keeps its files in memory");
+    }
+    opened o = open_with(path, NULL);
+    smoe_stats stats;
+    smoe_model_stats(o.model, &stats);
+    bool is_direct = stats.direct;
+    close_opened(&o);
+    if (!is_direct) {
+        SKIP("no direct I/O here");
+    }
+    CHECK_INT(cached_pages(path, n_page), 0);
+}
+
+TEST(heads_leave_the_page_cache) {
+    tiny_gguf shape = {.form = TINY_STACKED};
+    char path[512];
+    snprintf(path, sizeof path, "%s", tiny_gguf_make("head.gguf", &shape));
+    check_head_is_forgotten(path, 64);
+    snprintf(path, sizeof path, "%s", sculpted(test_model("tales-8m"), "q4"));
+    check_head_is_forgotten(path, 1);
+}
+
 TEST(plan_stays_within_what_a_cgroup_leaves) {
     source *s;
     smoe_plan free_plan, p;

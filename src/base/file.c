@@ -54,6 +54,14 @@ int file_read_at(int fd, const char *path, uint64_t offset, void *buf, size_t by
     return SMOE_OK;
 }
 
+int file_read_only_at(int fd, const char *path, uint64_t offset, void *buf, size_t bytes,
+                      smoe_error *err) {
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    int rc = file_read_at(fd, path, offset, buf, bytes, err);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_NORMAL);
+    return rc;
+}
+
 int file_write_at(int fd, const char *path, uint64_t offset, const void *buf, size_t bytes,
                   smoe_error *err) {
     size_t done = 0;

@@ -18,6 +18,10 @@ int file_read_all(const char *path, uint64_t max_bytes, char **text, size_t *byt
 /* Reads exactly bytes at offset, resuming after short reads and signals. */
 int file_read_at(int fd, const char *path, uint64_t offset, void *buf, size_t bytes,
                  smoe_error *err);
+/* The same, but nothing behind it is read ahead: the page cache would hold megabytes that are read
+ * past it, and a cgroup counts them as the process's. */
+int file_read_only_at(int fd, const char *path, uint64_t offset, void *buf, size_t bytes,
+                      smoe_error *err);
 int file_write_at(int fd, const char *path, uint64_t offset, const void *buf, size_t bytes,
                   smoe_error *err);
 bool file_exists(const char *path); /* anything of that name */

@@ -196,6 +196,9 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
         smoe_model_close(m);
         return rc;
     }
+    if (streamer_is_direct(m->streamer)) {
+        file_set_forget_heads(&m->source->files);
+    }
     set_exec(m, &o);
     pressure_open(&m->pressure);
     m->learns = o.learn;

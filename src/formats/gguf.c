@@ -478,7 +478,7 @@ int gguf_parse(gguf_header *out, tensor_table *table, arena *names, const uint8_
 /* ---- files */
 
 /* *data: malloc'ed, the first *bytes of the file, which hold its whole header. */
-static int read_header(const model_file *f, uint8_t **data, size_t *bytes, smoe_error *err) {
+static int read_header(model_file *f, uint8_t **data, size_t *bytes, smoe_error *err) {
     uint64_t want = f->bytes < FIRST_READ_BYTES ? f->bytes : FIRST_READ_BYTES;
     uint64_t most = f->bytes < LIMIT_GGUF_HEADER_BYTES ? f->bytes : LIMIT_GGUF_HEADER_BYTES;
     size_t have = 0;
@@ -490,7 +490,7 @@ static int read_header(const model_file *f, uint8_t **data, size_t *bytes, smoe_
             return err_no_memory(err, want);
         }
         *data = grown;
-        int rc = file_read_at(f->fd, f->path, have, grown + have, (size_t)want - have, err);
+        int rc = model_file_read_head(f, have, grown + have, (size_t)want - have, err);
         have = (size_t)want;
         rc = rc ? rc : gguf_measure(grown, have, f->bytes, f->path, &need, err);
         if (rc != SMOE_OK || need == 0) {
@@ -517,7 +517,7 @@ int gguf_open(gguf_header *out, tensor_table *table, arena *names, file_set *fil
     if (rc != SMOE_OK) {
         return rc;
     }
-    const model_file *f = &files->file[index];
+    model_file *f = &files->file[index];
     rc = read_header(f, &data, &bytes, err);
     rc = rc ? rc : gguf_parse(out, table, names, data, bytes, f->bytes, index, f->path, err);
     if (rc != SMOE_OK) {

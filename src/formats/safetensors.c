@@ -280,12 +280,12 @@ int safetensors_open(tensor_table *table, arena *names, file_set *files, const c
     if (rc != SMOE_OK) {
         return rc;
     }
-    model_file f = files->file[index];
-    if (f.bytes >= sizeof length) {
-        rc = file_read_at(f.fd, path, 0, length, sizeof length, err);
+    model_file *f = &files->file[index];
+    if (f->bytes >= sizeof length) {
+        rc = model_file_read_head(f, 0, length, sizeof length, err);
     }
     if (rc == SMOE_OK) {
-        rc = safetensors_header_length(length, f.bytes, path, &header_bytes, err);
+        rc = safetensors_header_length(length, f->bytes, path, &header_bytes, err);
     }
     if (rc != SMOE_OK) {
         return rc;
@@ -294,9 +294,9 @@ int safetensors_open(tensor_table *table, arena *names, file_set *files, const c
     if (!header) {
         return err_no_memory(err, header_bytes);
     }
-    rc = file_read_at(f.fd, path, sizeof length, header, header_bytes, err);
+    rc = model_file_read_head(f, sizeof length, header, header_bytes, err);
     if (rc == SMOE_OK) {
-        rc = safetensors_parse(table, names, header, header_bytes, f.bytes, index, path, metadata,
+        rc = safetensors_parse(table, names, header, header_bytes, f->bytes, index, path, metadata,
                                err);
     }
     free(header);

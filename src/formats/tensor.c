@@ -1,6 +1,7 @@
 /* The file set and the table of tensors by name; see tensor.h. Reads no file content. */
 #include "formats/tensor.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -42,6 +43,21 @@ void file_set_close(file_set *set) {
     }
     free(set->file);
     *set = (file_set){0};
+}
+
+int model_file_read_head(model_file *f, uint64_t offset, void *buf, size_t bytes, smoe_error *err) {
+    int rc = file_read_only_at(f->fd, f->path, offset, buf, bytes, err);
+    f->head_bytes = offset + bytes > f->head_bytes ? offset + bytes : f->head_bytes;
+    return rc;
+}
+
+void file_set_forget_heads(const file_set *set) {
+    for (int32_t i = 0; i < set->n_file; i++) {
+        const model_file *f = &set->file[i];
+        if (f->head_bytes > 0) {
+            (void)posix_fadvise(f->fd, 0, (off_t)f->head_bytes, POSIX_FADV_DONTNEED);
+        }
+    }
 }
 
 /* ---- table */

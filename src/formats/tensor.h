@@ -22,6 +22,7 @@ typedef struct model_file {
     char *path;
     int fd;
     uint64_t bytes;
+    uint64_t head_bytes; /* as far as model_file_read_head has read */
 } model_file;
 
 typedef struct file_set {
@@ -32,6 +33,11 @@ typedef struct file_set {
 /* Opens path for reading and appends it; returns its index in *index. */
 int file_set_add(file_set *set, const char *path, int32_t *index, smoe_error *err);
 void file_set_close(file_set *set);
+/* file_read_only_at of a file's head, which is taken in once. */
+int model_file_read_head(model_file *f, uint64_t offset, void *buf, size_t bytes, smoe_error *err);
+/* Tells the page cache that nobody here needs those heads again: with a tokenizer in it, a head is
+ * several MiB, and counts as the process's memory in its cgroup. */
+void file_set_forget_heads(const file_set *set);
 
 /* Tensors by name. Names point into an arena that must outlive the table. */
 typedef struct tensor_table {

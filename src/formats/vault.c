@@ -456,13 +456,12 @@ int vault_decode(vault_content *out, const uint8_t *data, size_t bytes, uint64_t
     return rc == SMOE_OK ? decode_scout(&d) : rc;
 }
 
-int vault_read(vault_content *out, int fd, uint64_t file_bytes, const char *path, arena *a,
-               smoe_error *err) {
+int vault_read(vault_content *out, model_file *f, arena *a, smoe_error *err) {
     uint8_t prologue[VAULT_PROLOGUE_BYTES] = {0};
     uint64_t header_bytes;
-    size_t n = file_bytes < sizeof prologue ? (size_t)file_bytes : sizeof prologue;
-    int rc = file_read_at(fd, path, 0, prologue, n, err);
-    rc = rc == SMOE_OK ? vault_peek(prologue, file_bytes, path, &header_bytes, err) : rc;
+    size_t n = f->bytes < sizeof prologue ? (size_t)f->bytes : sizeof prologue;
+    int rc = model_file_read_head(f, 0, prologue, n, err);
+    rc = rc == SMOE_OK ? vault_peek(prologue, f->bytes, f->path, &header_bytes, err) : rc;
     if (rc != SMOE_OK) {
         return rc;
     }
@@ -470,11 +469,11 @@ int vault_read(vault_content *out, int fd, uint64_t file_bytes, const char *path
     if (!data) {
         return err_no_memory(err, header_bytes);
     }
-    rc = file_read_at(fd, path, 0, data, (size_t)header_bytes, err);
+    rc = model_file_read_head(f, 0, data, (size_t)header_bytes, err);
     if (rc != SMOE_OK) {
         return rc;
     }
-    return vault_decode(out, data, (size_t)header_bytes, file_bytes, path, a, err);
+    return vault_decode(out, data, (size_t)header_bytes, f->bytes, f->path, a, err);
 }
 
 /* ---- encoding */

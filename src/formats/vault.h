@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "formats/dtype.h"
+#include "formats/tensor.h"
 
 #define VAULT_VERSION        1u
 #define VAULT_PROLOGUE_BYTES 48u
@@ -96,8 +96,7 @@ int vault_peek(const uint8_t *prologue, uint64_t file_bytes, const char *label,
 int vault_decode(vault_content *out, const uint8_t *data, size_t bytes, uint64_t file_bytes,
                  const char *label, arena *a, smoe_error *err);
 /* Reads and decodes the header of an open file; its bytes go to the arena as well. */
-int vault_read(vault_content *out, int fd, uint64_t file_bytes, const char *path, arena *a,
-               smoe_error *err);
+int vault_read(vault_content *out, model_file *f, arena *a, smoe_error *err);
 /* A record's place in the model, for messages: number among all layers, and expert. */
 void vault_record_name(const vault_content *c, int64_t record, int32_t *layer, int32_t *expert);
 

@@ -21,7 +21,7 @@ int source_is_gguf(const char *path, bool *out, smoe_error *err) {
         return rc;
     }
     if (bytes >= sizeof magic) {
-        rc = file_read_at(fd, path, 0, magic, sizeof magic, err);
+        rc = file_read_only_at(fd, path, 0, magic, sizeof magic, err);
     }
     close(fd);
     size_t n = strlen(path);

@@ -185,14 +185,14 @@ static int add_scout_file(opener *o) {
 /* Reads and checks what comes before the scout's data, and parses it. */
 static int read_scout_head(opener *o) {
     const vault_scout *want = &o->content.scout;
-    const model_file *f = &o->s->files.file[1];
+    model_file *f = &o->s->files.file[1];
     if (f->bytes != want->file_bytes) {
         return wrong_scout(o, "size in bytes", f->bytes, want->file_bytes);
     }
     size_t json_bytes;
     uint8_t length[SAFETENSORS_LENGTH_BYTES] = {0};
     size_t n = f->bytes < sizeof length ? (size_t)f->bytes : sizeof length;
-    int rc = file_read_at(f->fd, f->path, 0, length, n, o->err);
+    int rc = model_file_read_head(f, 0, length, n, o->err);
     rc = rc == SMOE_OK ? safetensors_header_length(length, f->bytes, f->path, &json_bytes, o->err)
                        : rc;
     if (rc != SMOE_OK) {
@@ -206,7 +206,7 @@ static int read_scout_head(opener *o) {
     if (!head) {
         return err_no_memory(o->err, head_bytes);
     }
-    rc = file_read_at(f->fd, f->path, 0, head, head_bytes, o->err);
+    rc = model_file_read_head(f, 0, head, head_bytes, o->err);
     if (rc != SMOE_OK) {
         return rc;
     }
@@ -350,8 +350,7 @@ static int open_all(opener *o, const char *path) {
     if (rc != SMOE_OK) {
         return rc;
     }
-    const model_file *f = &s->files.file[0];
-    rc = vault_read(&o->content, f->fd, f->bytes, path, &o->scratch, o->err);
+    rc = vault_read(&o->content, &s->files.file[0], &o->scratch, o->err);
     rc = rc == SMOE_OK ? take_text(o) : rc;
     rc = rc == SMOE_OK ? take_spec(o) : rc;
     rc = rc == SMOE_OK ? take_experts(o) : rc;

@@ -45,8 +45,8 @@ static int verify_source(const source *s, ticker *t, smoe_error *err) {
         return err_set(err, SMOE_ERR_ARGUMENT,
                        "%s is a checkpoint: only vaults carry checksums to verify", s->path);
     }
-    const model_file *vault = &s->files.file[0];
-    int rc = vault_read(&v.content, vault->fd, vault->bytes, vault->path, &v.arena, err);
+    model_file *vault = &s->files.file[0];
+    int rc = vault_read(&v.content, vault, &v.arena, err);
     rc = rc == SMOE_OK ? safetensors_open(&v.scout, &v.arena, &v.scout_files, s->files.file[1].path,
                                           NULL, err)
                        : rc;
