@@ -550,7 +550,8 @@ SMOE_API int smoe_generate(smoe_session *session, const int32_t *prompt, size_t 
  * each token chose in each layer, and the layer's scores. A write that fails shows at the stop, not
  * before. */
 SMOE_API int smoe_trace_start(smoe_model *model, const char *path, smoe_error *err) SMOE_MUST_USE;
-/* Ends the recording; without one it does nothing. Closing the model drops a recording's errors. */
+/* Ends the recording; without one it does nothing. A recording during which nothing
+ * was computed leaves no file. Closing the model drops a recording's errors. */
 SMOE_API int smoe_trace_stop(smoe_model *model, smoe_error *err) SMOE_MUST_USE;
 
 typedef struct smoe_trace smoe_trace;

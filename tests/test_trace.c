@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/file.h"
 #include "model_util.h"
 #include "streamer/replay.h"
 #include "streamer/ring.h"
@@ -424,6 +425,15 @@ static void same_as_streamer(const char *path, uint64_t ring_bytes, smoe_policy 
                0.01 * (double)stats.uses);
     CHECK_INT(t.n_tok, stats.prefill_tok + stats.decode_tok);
     trace_free(&t);
+    close_opened(&o);
+}
+
+TEST(a_trace_of_nothing_leaves_no_file) {
+    opened o = open_with(test_model("tales-8m"), NULL);
+    CHECK_OK(smoe_trace_start(o.model, test_path("none.trace"), &err));
+    CHECK(file_exists(test_path("none.trace")));
+    CHECK_OK(smoe_trace_stop(o.model, &err));
+    CHECK(!file_exists(test_path("none.trace")));
     close_opened(&o);
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -165,6 +166,14 @@ void trace_write(trace_writer *w, const routing *r) {
     w->n_turn++;
 }
 
+/* Where nothing was computed there is nothing to replay. Path may be a device, which stays. */
+static void remove_empty(const trace_writer *w) {
+    struct stat st;
+    if (w->n_turn == 0 && stat(w->path, &st) == 0 && S_ISREG(st.st_mode)) {
+        (void)unlink(w->path);
+    }
+}
+
 int trace_writer_close(trace_writer *w, smoe_error *err) {
     if (!w) {
         return SMOE_OK;
@@ -180,6 +189,7 @@ int trace_writer_close(trace_writer *w, smoe_error *err) {
         if (close(w->fd) != 0 && w->error.code == 0) {
             err_errno(&w->error, errno, "cannot write %s", w->path);
         }
+        remove_empty(w);
         end = w->error;
     }
     XXH3_freeState(w->hash);

@@ -24,7 +24,8 @@ typedef struct trace_writer trace_writer;
 int trace_writer_open(trace_writer **out, const char *path, const trace_header *h, smoe_error *err);
 /* Never allocates, never fails: the first error ends the writing and comes with the close. */
 void trace_write(trace_writer *w, const routing *r);
-/* Writes the end. On failure the file holds what could be written. NULL is allowed. */
+/* Writes the end, or removes a file without a turn. On failure the file holds what could be
+ * written. NULL is allowed. */
 int trace_writer_close(trace_writer *w, smoe_error *err);
 
 /* One layer's turn. */
