@@ -621,7 +621,7 @@ typedef struct smoe_stats {
     /* Powers of two: slot i counts values from 2^(i-1) below 2^i, slot 0 zeros. */
     uint64_t read_us[SMOE_STAT_SLOTS];  /* reads by their time from submission on */
     uint64_t read_kib[SMOE_STAT_SLOTS]; /* reads by size */
-    double probed_bytes_per_s;          /* what the drive can do; 0: not measured */
+    double probed_bytes_per_s;          /* what the drives can do together; 0: not measured */
     double probed_busy_bytes_per_s;     /* while every CPU goes through weights */
     int32_t n_drive;
     uint64_t drive_bytes_of[SMOE_STAT_DRIVES];

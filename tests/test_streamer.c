@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "streamer/probe.h"
 #include "streamer/streamer_state.h"
 
 /* ---- the ring's sizes */
@@ -620,9 +621,8 @@ TEST(streamer_bets_are_bounded) {
 
 /* ---- several drives */
 
-/* The first file's copies share its reads; a copy of another length is refused by name. */
-TEST(streamer_reads_from_every_copy) {
-    char dir[1100], name[1200];
+/* A fixture with a copy of its files in a folder; the last copy's path goes to name. */
+static void make_copied(char dir[1100], char name[1200]) {
     make_fixture(&(fixture_config){.n_moe = 2,
                                    .n_expert = 16,
                                    .n_used = 4,
@@ -630,12 +630,18 @@ TEST(streamer_reads_from_every_copy) {
                                    .min_bytes = 30000,
                                    .align = 4096,
                                    .checksums = true});
-    snprintf(dir, sizeof dir, "%s/copy", test_dir());
+    snprintf(dir, 1100, "%s/copy", test_dir());
     CHECK_INT(mkdir(dir, 0700), 0);
     for (int32_t i = 0; i < fx.source.files.n_file; i++) {
-        snprintf(name, sizeof name, "%s/%s", dir, strrchr(fx.path[i], '/') + 1);
+        snprintf(name, 1200, "%s/%s", dir, strrchr(fx.path[i], '/') + 1);
         test_write_file(name, fx.data[i], (size_t)fx.file[i].bytes);
     }
+}
+
+/* The first file's copies share its reads; a copy of another length is refused by name. */
+TEST(streamer_reads_from_every_copy) {
+    char dir[1100], name[1200];
+    make_copied(dir, name);
     const char *dirs[] = {dir};
     streamer_config config = {.source = &fx.source,
                               .ops = &io_thread_ops,
@@ -658,6 +664,39 @@ TEST(streamer_reads_from_every_copy) {
     CHECK_INT(truncate(name, 100), 0);
     CHECK_INT(streamer_open(&s, &config, &err), SMOE_ERR_ARGUMENT);
     CHECK(strstr(err.text, "no copy of") != NULL);
+    close_all(NULL);
+}
+
+/* The rate of several drives is the sum of what each gives. */
+TEST(streamer_probes_every_copy) {
+    char dir[1100], name[1200];
+    make_copied(dir, name);
+    const char *dirs[] = {dir};
+    const char *const copies[] = {name};
+    CHECK_INT(fx.source.files.n_file, 1);
+    streamer_config config = {.source = &fx.source,
+                              .ops = &io_thread_ops,
+                              .ring_bytes = 16 * 98304,
+                              .depth = 4,
+                              .read_bytes = 16384,
+                              .copy_dir = dirs,
+                              .n_copy = 1};
+    streamer_stats st;
+    for (int round = 0; round < 2; round++) { /* measured, then remembered */
+        streamer *s = NULL;
+        CHECK_OK(streamer_open(&s, &config, &err));
+        streamer_get_stats(s, &st);
+        streamer_close(s);
+    }
+    probe_result own, copy;
+    probe_config pc = {
+        .source = &fx.source, .ops = {&io_thread_ops}, .depth = 4, .read_bytes = 16384};
+    CHECK(probe_recall(&own, &pc));
+    pc.path = copies;
+    pc.direct = own.direct ? SMOE_ON : SMOE_OFF;
+    CHECK(probe_recall(&copy, &pc));
+    CHECK(own.bytes_per_s > 0 && copy.bytes_per_s > 0);
+    CHECK_NEAR(st.probed_bytes_per_s, own.bytes_per_s + copy.bytes_per_s, 1);
     close_all(NULL);
 }
 

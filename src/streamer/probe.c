@@ -516,7 +516,7 @@ int probe_run(probe_result *out, const probe_config *config, smoe_error *err) {
         return err_no_memory(err, (uint64_t)n_file * sizeof *p.path);
     }
     for (int32_t i = 0; i < n_file; i++) {
-        p.path[i] = source_file_path(config->source, i);
+        p.path[i] = probe_path(config, i);
     }
     touch_room(&p);
     int rc = search(&p, out, err);

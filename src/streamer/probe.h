@@ -33,7 +33,8 @@ typedef struct probe_result {
 
 typedef struct probe_config {
     const source *source;
-    const io_ops *ops[2]; /* back ends that are allowed, the preferred one first; NULL: none */
+    const char *const *path; /* its files' copies on the drive to measure; NULL: its own */
+    const io_ops *ops[2];    /* back ends that are allowed, the preferred one first; NULL: none */
     smoe_switch direct;
     int32_t depth;       /* 0: to be found */
     uint32_t read_bytes; /* 0: to be found */
@@ -41,6 +42,11 @@ typedef struct probe_config {
     uint64_t room_bytes; /* at least IO_ALIGN_BYTES */
     uint64_t budget_ns;  /* about so much time in all; 0: chosen */
 } probe_config;
+
+/* Where file i of the source is on the drive to measure. */
+static inline const char *probe_path(const probe_config *c, int32_t i) {
+    return c->path ? c->path[i] : source_file_path(c->source, i);
+}
 
 /* Fails only when no allowed way of reading works at all: then *err says why for the first. */
 int probe_run(probe_result *out, const probe_config *config, smoe_error *err);

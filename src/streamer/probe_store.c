@@ -24,7 +24,7 @@
 static bool make_key(char key[KEY_BYTES], const probe_config *c) {
     struct stat st;
     struct utsname system;
-    if (stat(source_file_path(c->source, 0), &st) != 0 || uname(&system) != 0) {
+    if (stat(probe_path(c, 0), &st) != 0 || uname(&system) != 0) {
         return false;
     }
     int n = snprintf(key, KEY_BYTES, "%llx:%llu:%llu:%lld:%.64s:%s+%s:%d:%d:%u",

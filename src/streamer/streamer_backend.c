@@ -122,9 +122,46 @@ static int choose(backend_choice *c, const log_sink *log, queue_config *out, smo
 
 /* ---- the probe */
 
+/* From the store or anew; false when no allowed way works, which choose finds as well and says. */
+static bool probe_drive(probe_result *r, const probe_config *pc, smoe_probe_mode mode) {
+    if (mode == SMOE_PROBE_REDO || !probe_recall(r, pc)) {
+        if (probe_run(r, pc, NULL) != SMOE_OK) {
+            return false;
+        }
+        probe_remember(r, pc);
+    }
+    return true;
+}
+
+/* Drives with copies give what they have beside the first, read in the way that was chosen there.
+ * Without the rate of one there is none of all. */
+static void probe_copies(streamer *s, const streamer_config *config, probe_config *pc,
+                         const probe_result *first) {
+    int32_t n_file = s->source->files.n_file;
+    pc->ops[0] = first->ops;
+    pc->ops[1] = NULL;
+    pc->direct = first->direct ? SMOE_ON : SMOE_OFF;
+    pc->depth = first->depth;
+    pc->read_bytes = first->read_bytes;
+    for (int32_t d = 0; d < config->n_copy; d++) {
+        probe_result r = {0};
+        pc->path += n_file;
+        bool is_known = probe_drive(&r, pc, config->probe) && r.bytes_per_s > 0;
+        s->probed_bytes_per_s = is_known ? s->probed_bytes_per_s + r.bytes_per_s : 0;
+        s->probed_busy_bytes_per_s = is_known && r.busy_bytes_per_s > 0
+                                         ? s->probed_busy_bytes_per_s + r.busy_bytes_per_s
+                                         : 0;
+        if (!is_known) {
+            return;
+        }
+        probe_log(&r, &s->log);
+    }
+}
+
 static void probe(streamer *s, const streamer_config *config, backend_choice *c,
                   uint32_t *read_bytes) {
     probe_config pc = {.source = s->source,
+                       .path = c->io.path,
                        .ops = {c->ops[0], c->n_ops > 1 ? c->ops[1] : NULL},
                        .direct = config->direct,
                        .depth = config->depth,
@@ -132,28 +169,27 @@ static void probe(streamer *s, const streamer_config *config, backend_choice *c,
                        .room = s->ring.base,
                        .room_bytes = s->ring.bytes};
     probe_result r = {0};
-    if (config->probe == SMOE_PROBE_REDO || !probe_recall(&r, &pc)) {
-        if (probe_run(&r, &pc, NULL) != SMOE_OK) {
-            return; /* choose finds the same and says why */
-        }
-        probe_remember(&r, &pc);
-    }
-    if (r.bytes_per_s > 0) {
-        /* Only what was measured against something else is a preference. What the probe had to take
-         * since the system refused the rest is left to choose, which says so. */
-        if (c->n_ops > 1 && c->ops[1] == r.ops && r.other_bytes_per_s > 0) {
-            c->ops[1] = c->ops[0];
-            c->ops[0] = r.ops;
-        }
-        if (c->direct == SMOE_AUTO && !r.direct && r.buffered_bytes_per_s > 0) {
-            c->direct = SMOE_OFF;
-        }
-        c->io.depth = r.depth;
-        *read_bytes = r.read_bytes;
-        s->probed_bytes_per_s = r.bytes_per_s;
-        s->probed_busy_bytes_per_s = r.busy_bytes_per_s;
+    if (!probe_drive(&r, &pc, config->probe)) {
+        return;
     }
     probe_log(&r, &s->log);
+    if (r.bytes_per_s <= 0) {
+        return;
+    }
+    /* Only what was measured against something else is a preference. What the probe had to take
+     * since the system refused the rest is left to choose, which says so. */
+    if (c->n_ops > 1 && c->ops[1] == r.ops && r.other_bytes_per_s > 0) {
+        c->ops[1] = c->ops[0];
+        c->ops[0] = r.ops;
+    }
+    if (c->direct == SMOE_AUTO && !r.direct && r.buffered_bytes_per_s > 0) {
+        c->direct = SMOE_OFF;
+    }
+    c->io.depth = r.depth;
+    *read_bytes = r.read_bytes;
+    s->probed_bytes_per_s = r.bytes_per_s;
+    s->probed_busy_bytes_per_s = r.busy_bytes_per_s;
+    probe_copies(s, config, &pc, &r);
 }
 
 int streamer_open_queue(streamer *s, const streamer_config *config, smoe_error *err) {
