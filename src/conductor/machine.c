@@ -1,9 +1,11 @@
 /* Memory facts from /proc and the cgroup files; see machine.h. Owns no state. */
 #include "conductor/machine.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/limits.h"
 #include "base/topology.h"
@@ -186,4 +188,12 @@ uint64_t machine_peak_bytes(void) {
     uint64_t kib = 0;
     field("/proc/self/status", "VmHWM:", &kib);
     return kib << 10;
+}
+
+void machine_forget_program(void) {
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        close(fd);
+    }
 }

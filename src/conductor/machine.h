@@ -28,4 +28,8 @@ double machine_cpu_quota(void);
  * use, but no more than the cgroup's quota lets run at once. */
 int32_t machine_threads(void);
 
+/* Drops from the page cache what reading ahead has brought in of the running program and nobody
+ * maps, such as its debug data: a cgroup counts it as the process's memory. */
+void machine_forget_program(void);
+
 #endif

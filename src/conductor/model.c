@@ -198,6 +198,7 @@ int model_open(smoe_model **out, const char *path, const smoe_model_options *opt
     }
     if (streamer_is_direct(m->streamer)) {
         file_set_forget_heads(&m->source->files);
+        machine_forget_program();
     }
     set_exec(m, &o);
     pressure_open(&m->pressure);
